@@ -79,7 +79,7 @@ def _finding(path: OptionPath, claims: _Claims, now: datetime) -> Finding:
         return Finding(Severity.OK, subject, "its expiry time is not a valid date")
     text = f"valid until {end:%Y-%m-%d %H:%M} UTC"
     if end <= now:
-        return Finding(Severity.FAILURE, subject, f"expired: it was {text}", "put a new token there")
+        return Finding(Severity.FAILURE, subject, f"expired: it was {text}", "replace it with a new token")
     is_short_lived = claims.iat is not None and claims.exp - claims.iat <= _ENDS_SOON.total_seconds()
     if end - now < _ENDS_SOON and not is_short_lived:  # a program renews short-lived tokens
         return Finding(Severity.WARNING, subject, f"{text}, for {counted((end - now).days, 'day')}", "renew it")

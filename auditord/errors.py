@@ -95,7 +95,7 @@ class StateInUse(AuditordError):
     """Another process owns the state folder.
 
     Remedy:
-        use the commands that work beside the daemon, stop it, or configure another state_dir.
+        use a command that works while the daemon runs, stop the daemon, or configure another state_dir.
     """
 
 

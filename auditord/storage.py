@@ -144,7 +144,7 @@ def _explaining_lost_tables(generation: Generation) -> Generator[None, None, Non
     except NoTables as error:
         if generation.number == 0:
             raise
-        raise missing_store("The database has no tables any more.") from error
+        raise missing_store("The database no longer has any tables.") from error
 
 
 def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
@@ -161,7 +161,7 @@ def _senders(
         senders[LOCAL] = (kinds.senders[LOCAL], kinds.senders[LOCAL].config())
     if enabled(configuration.collectors) and all(source_of(config) == "api" for _, config in senders.values()):
         raise ConfigurationError(
-            "collectors are configured and no sender takes what they make: their records would go nowhere; "
+            "collectors are configured, but no sender forwards their records; "
             "enable senders.local or configure another sender (from: collectors or all)"
         )
     return senders
@@ -193,14 +193,14 @@ async def _check_state_folder(folder: Path) -> AsyncGenerator[Finding, None]:
 
 def _state_folder(folder: Path) -> Iterator[Finding]:
     if not folder.exists():
-        yield Finding(Severity.OK, str(folder), "not there yet: the daemon makes it")
+        yield Finding(Severity.OK, str(folder), "it does not exist yet: the daemon creates it")
         return
     found = folder.stat()
     user = user_name(found.st_uid)
     yield check_folder(folder, f"run this, and the daemon, as user {user}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        text = f"others than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
-        yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and look at its files")
+        text = f"users other than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+        yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and check its files")
     files = {path: each for path in folder.rglob("*") if (each := _looked_at(path)) is not None}
     legible = [path for path, each in files.items() if stat.S_ISREG(each.st_mode) and each.st_mode & stat.S_IROTH]
     if found.st_mode & stat.S_IXOTH and legible:
@@ -208,11 +208,11 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "privacy", text, f"chmod -R o-rwx {folder}")
     foreign = [path for path, each in files.items() if each.st_uid != found.st_uid]
     if foreign:
-        count = counted(len(foreign), "file is", "files are")
-        text = f"{count} not {user}'s, and the daemon may not use them: {foreign[0]}"
+        count = counted(len(foreign), "file does", "files do")
+        text = f"{count} not belong to {user}, and may be unusable for the daemon: {foreign[0]}"
         yield Finding(Severity.FAILURE, "owners", text, f"chown -R {user} {folder}")
     else:
-        yield Finding(Severity.OK, "owners", f"all files are {user}'s")
+        yield Finding(Severity.OK, "owners", f"all files belong to {user}")
 
 
 def _looked_at(path: Path) -> os.stat_result | None:
@@ -235,9 +235,10 @@ def _free(place: Path, growth: float | None) -> Finding:
     days = usage.free / growth if growth else None
     if days is not None:
         text += (
-            f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {counted(round(days), 'day')}"
+            f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, "
+            f"so the disk will be full in {counted(round(days), 'day')}"
         )
-    remedy = "make room, release old records (lake.keep_months), or move state_dir or store.url to a larger file system"
+    remedy = "free some space, release old records (lake.keep_months), or move state_dir or store.url to a larger disk"
     if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
         return Finding(Severity.FAILURE, str(place), text, remedy)
     if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):

@@ -66,7 +66,7 @@ class Notifier:
             if await alive():
                 self._send("WATCHDOG=1")
             else:
-                _log.error("the watchdog is not fed: the spool does not answer")
+                _log.error("systemd's watchdog was not notified: the spool does not answer")
             await anyio.sleep(self._watchdog.total_seconds() / 2)
 
     def _extend(self, over: Event, every: timedelta) -> None:
@@ -84,7 +84,7 @@ class Notifier:
                 datagrams.connect(self._address)
                 datagrams.sendall(state.encode())
         except OSError as error:
-            _log.warning("systemd does not receive %s: %s", state.partition("=")[0], error)
+            _log.warning("cannot send %s to systemd: %s", state.partition("=")[0], error)
 
 
 def _watchdog(environ: Mapping[str, str], pid: int) -> timedelta | None:

@@ -155,7 +155,9 @@ class Watchdog:
         if count > self._reported_threads.get(name, MOST_THREADS):
             self._reported_threads[name] = 2 * count
             _log.warning(
-                "%d threads are at work, most of them in code of %s: does it leave threads behind?", count, name
+                "%d threads are running, most of them in code of %s: check whether it leaves threads behind",
+                count,
+                name,
             )
 
     def look_at_memory(self) -> None:
@@ -165,7 +167,7 @@ class Watchdog:
             names = ", ".join(self._running()) or "no instance"
             before, self._reported_memory = self._reported_memory, resident
             _log.warning(
-                "the process has grown from %d to %d MiB; running: %s (the unit's MemoryMax= is a limit)",
+                "the process has grown from %d to %d MiB; running: %s (MemoryMax= of the systemd unit limits it)",
                 before >> 20, resident >> 20, names,
             )  # fmt: skip
 

@@ -149,7 +149,7 @@ def _differences(stored: Record, offered: Record) -> Iterator[str]:
     for member in ("start_time", "stop_time", "components", "meta"):
         if before.get(member) != after.get(member):
             here, there = (msgspec.json.encode(each.get(member)).decode() for each in (before, after))
-            yield f"{member} {here} here, {there} there"
+            yield f"{member}: {here} stored, {there} in the source"
 
 
 _LISTED: Final = 1_000

@@ -116,25 +116,25 @@ class SiteReports(Collector):
         known = [((each.name, each.principal or ""), each) for each in self.reporters]
         yield gauge(
             "auditord_site_report_timestamp_seconds",
-            "When a site's daemon last reported its sums.",
+            "Time of the last report of sums from a site's daemon.",
             _LABELS,
             ((labels, each.received_at.timestamp()) for labels, each in known),
         )
         yield gauge(
             "auditord_site_report_missing_records",
-            "Records that a site's daemon has stored and that are not here.",
+            "Records that a site's daemon has stored and that are missing here.",
             _LABELS,
             ((labels, each.answer.missing) for labels, each in known),
         )
         yield gauge(
             "auditord_site_report_extra_records",
-            "Records that are here beyond those that a site's daemon has stored.",
+            "Records stored here beyond those that a site's daemon has stored.",
             _LABELS,
             ((labels, each.answer.extra) for labels, each in known),
         )
         yield gauge(
             "auditord_site_report_clock_offset_seconds",
-            "The clock of a site's daemon less the clock here.",
+            "Clock of a site's daemon minus clock of this host.",
             _LABELS,
             ((labels, each.clock_offset.total_seconds()) for labels, each in known),
         )

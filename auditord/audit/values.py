@@ -13,16 +13,16 @@ State: TypeAlias = Literal[
 ]
 
 STATES: Final[Mapping[State, str]] = {
-    "stored": "in the record store, and equal",
-    "missing": "known to the source, and nowhere here",
-    "unclosed": "stored without its end, which the source knows",
-    "different": "stored with other content",
-    "extra": "stored, and not known to the source, which is complete for its day",
+    "stored": "the stored record equals the source",
+    "missing": "in the source, but not stored, queued, quarantined or deleted here",
+    "unclosed": "stored as open, but ended in the source",
+    "different": "stored with different content",
+    "extra": "stored, but not in the source, which is complete for its day",
     "queued": "on its way to the store",
     "quarantined": "in quarantine",
     "deleted": "deleted on purpose",
-    "earlier": "ended before the collector's beginning, and is not stored",
-    "forgotten": "stored, and from a time that the source has forgotten",
+    "earlier": "not stored, and ended before the time from which the collector reads",
+    "forgotten": "stored, but from a time that the source no longer knows",
 }
 """The states of a run, with their meaning."""
 
@@ -63,7 +63,7 @@ class Discrepancy(msgspec.Struct, frozen=True):
     record_id: Annotated[str, Meta(description="the record's id; for a job without a record, its id in the source.")]
     day: Annotated[str, Meta(description="the day (UTC) on which the run ended; empty if unknown.")]
     site: Annotated[str, Meta(description="the record's site.")]
-    detail: Annotated[str, Meta(description="the difference, the obstacle, or the repair.")] = ""
+    detail: Annotated[str, Meta(description="the difference, why a repair was refused, or the repair.")] = ""
 
 
 class AuditReport(msgspec.Struct, frozen=True):

@@ -112,7 +112,8 @@ async def _behind(restoration: Restoration, configuration: Configuration, placed
     if known_then < made.generation:
         raise RestoreRefused(
             f"the record store is older than {restoration.backup} (generation {known_then} of {made.generation}), or "
-            "not of this site: records delivered before that backup would be missing for good. Name an older backup"
+            "belongs to another site: records delivered before that backup would be missing for good. Name an older "
+            "backup"
         )
     return (Behind.SPOOL if is_new else Behind.STORE), is_new
 

@@ -29,7 +29,7 @@ class _BackupMetrics(Collector):
         return [
             gauge(
                 "auditord_backup_last_success_timestamp_seconds",
-                "The moment whose state the last backup has.",
+                "Time of the state that the last backup contains.",
                 ["task"],
                 made.items(),
             )

@@ -50,7 +50,7 @@ class LakeTags(msgspec.Struct, frozen=True):
             _log.warning("the lake's snapshots may expire although backups in %s need them: %s", place, error)
             return
         for folder in sorted(expired):
-            _log.warning("%s: the lake has its snapshot %d no more", place / folder, wanted[folder])
+            _log.warning("%s: the lake no longer has its snapshot %d", place / folder, wanted[folder])
 
     async def lost_with(self, manifest: Manifest) -> str | None:
         """Return a warning if the lake lacks, or may lack, the snapshot that a restored store needs, else None."""
@@ -61,12 +61,12 @@ class LakeTags(msgspec.Struct, frozen=True):
             try:
                 if await asyncio.to_thread(lambda: lake.table.has(snapshot)):
                     return None
-                why = f"{lake.warehouse} has snapshot {snapshot} no more"
+                why = f"{lake.warehouse} no longer has snapshot {snapshot}"
             except (StoreUnavailable, ConfigurationError) as error:
                 why = str(error)
             return (
-                f"{why}: if released records were changed since, restore the lake's folder or bucket {lake.warehouse}, "
-                f"and its catalog, from the night of {manifest.made_at:%Y-%m-%d}"
+                f"{why}: if released records have been changed since, restore the lake's folder or bucket "
+                f"{lake.warehouse}, and its catalog, from their backup of the night of {manifest.made_at:%Y-%m-%d}"
             )
 
     def _tag(self, prefix: str, wanted: Mapping[str, int]) -> set[str]:

@@ -153,18 +153,18 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
     """
     for part in (manifest.store.file, manifest.spool.file):
         if part is not None and part not in manifest.files:
-            raise BackupDamaged(f"{folder / FILE} has no checksum of {part}; take another backup")
+            raise BackupDamaged(f"{folder / FILE} has no checksum for {part}; use another backup")
     for name, expected in manifest.files.items():
         try:
             if not stat.S_ISREG((folder / name).lstat().st_mode):
-                raise BackupDamaged(f"{folder / name} is no plain file; take another backup")
+                raise BackupDamaged(f"{folder / name} is not a regular file; use another backup")
             found = described(folder / name)
         except OSError as error:
-            raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; take another backup") from error
+            raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; use another backup") from error
         if found != expected:
             raise BackupDamaged(
                 f"{folder / name} is damaged: it has {found.size} bytes with SHA-256 {found.sha256}, the manifest says "
-                f"{expected.size} with {expected.sha256}; take another backup"
+                f"{expected.size} with {expected.sha256}; use another backup"
             )
 
 
@@ -197,7 +197,7 @@ def new_folder(place: Path, moment: datetime) -> Path:
     except FileExistsError as error:
         raise NoBackup(f"{folder} already exists, from another backup in the same second; try again") from error
     except OSError as error:
-        raise NoBackup(f"no backup can be made in {place}: {error.strerror}") from error
+        raise NoBackup(f"cannot create a backup in {place}: {error.strerror}") from error
     return folder
 
 
@@ -222,7 +222,7 @@ def found_backup(place: Path) -> Path:
     if complete := backups(place):
         return complete[0]
     broken = ", ".join(folder.name for folder in _folders(place))
-    more = f"; {broken} were never finished" if broken else f"; a backup has a {FILE}"
+    more = f"; unfinished: {broken}" if broken else f"; a complete backup contains a {FILE}"
     raise NoBackup(f"there is no complete backup in {place}{more}")
 
 

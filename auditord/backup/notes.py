@@ -117,7 +117,7 @@ def refuse_unfinished(state_dir: Path) -> None:
     if (note := unfinished(state_dir)) is not None:
         raise StoreMismatch(
             f"A restore into {state_dir} was interrupted: complete it with `auditord restore {note.backup}`. "
-            f"(The previous files are in a folder {note.aside}, or still in their place.)"
+            f"(The previous files are in a folder {note.aside}, or have not been moved.)"
         )
 
 

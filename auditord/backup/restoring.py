@@ -74,8 +74,8 @@ class Restoration(msgspec.Struct, frozen=True):
         _refuse_newer(backup, manifest)
         if is_postgresql(section.url) is (manifest.store.database == "sqlite"):
             raise RestoreRefused(
-                f"{backup} has a record store in {manifest.store.database}, and store.url is of another kind: name one "
-                "of that kind as store.url, restore, and take the records over with `auditord database copy`"
+                f"{backup} has a record store in {manifest.store.database}, but store.url is of another kind: set "
+                "store.url to one of that kind, restore, and then copy the records with `auditord database copy`"
             )
         progress.progressed("verifying", 0, 1)
         verify_files(backup, manifest)
@@ -114,8 +114,8 @@ class Restoration(msgspec.Struct, frozen=True):
         """Raise RestoreRefused if the backup has only the spool."""
         if self.manifest.store.file is None:
             raise RestoreRefused(
-                f"{self.backup} has the spool alone: restore the database by its own means, to a moment after "
-                f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this with --continue"
+                f"{self.backup} has only the spool: restore the database with its own tools, to a point in time after "
+                f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this command with --continue"
             )
 
     async def _move(self, targets: tuple[Target, Target], present: Sequence[Target], aside: str) -> Restored:
@@ -132,9 +132,9 @@ def _refuse_present(store: bool, spool: bool) -> None:  # noqa: FBT001 two facts
     names = [*(["the record store"] if store else []), *(["spool.db"] if spool else [])]
     if names:
         raise RestoreRefused(
-            f"{' and '.join(names)} {'are' if store and spool else 'is'} there already: --continue keeps that, "
-            "restores the missing part, and lets collectors collect the lost records again; --force puts it aside and "
-            "takes both from the backup"
+            f"{' and '.join(names)} already {'exist' if store and spool else 'exists'}: --continue keeps an existing "
+            "part, restores the missing one, and makes collectors collect the lost records again; --force moves "
+            "existing parts aside and restores both"
         )
 
 

@@ -220,8 +220,7 @@ def refuse_different(found: Contents, part: StorePart, where: object, schema: in
     if found.records != part.records or (part.schema == schema and found.digest != part.digest):
         raise BackupDamaged(
             f"{where} has {counted(found.records, 'record')} with digest {found.digest}, "
-            f"and not the {part.records:,} with "
-            f"{part.digest} of the manifest: take another backup"
+            f"but the manifest says {part.records:,} with {part.digest}: use another backup"
         )
 
 

@@ -54,16 +54,15 @@ class Looked(msgspec.Struct, frozen=True):
     def warning(self, since: datetime | None) -> str | None:
         """Return a warning about data after ``since`` (None for all data) that cannot be collected again, or None."""
         if self.fault is not None:
-            return (
-                f"{self.name}: its source does not answer, and records lost from it may be lost for good: {self.fault}"
-            )
+            return f"{self.name}: its source does not answer, so its lost records may be lost for good: {self.fault}"
         if self.anew is None:
-            return f"{self.name}: its source lists nothing again; notes and files that were taken in are lost"
+            return f"{self.name}: its source cannot be read a second time; notes and files already collected are lost"
         remembers = self.anew.remembers
         if remembers is None or (since is not None and remembers <= since):
             return None
         return (
-            f"{self.name}: its source has forgotten what ended before {format_time(remembers)}; that is lost for good"
+            f"{self.name}: its source no longer has jobs that ended before {format_time(remembers)}; they are lost for "
+            "good"
         )
 
     def late_beginning(self, until: datetime | None) -> datetime | None:
@@ -187,6 +186,6 @@ def _refuse_late_beginnings(sources: Sequence[Looked], until: datetime | None) -
     if late:
         lines = "".join(f"\n  collectors.{name}.earliest_datetime: {format_time(at)}" for name, at in late.items())
         raise RestoreRefused(
-            "without a checkpoint these collectors would begin later than they had, and what ended before would not be "
-            f"collected again. Configure this, or an earlier time, and repeat the command:{lines}"
+            "without a checkpoint these collectors would start later than before, and earlier jobs would not be "
+            f"collected again. Configure these times, or earlier ones, and repeat the command:{lines}"
         )

@@ -15,19 +15,19 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
-    Registered("archive", "auditord.cli.lake", "Say which command of the lake has taken its place."),
-    Registered("audit", "auditord.cli.audit", "Compare what a collector's source knows with the records."),
-    Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
+    Registered("archive", "auditord.cli.lake", "Name the lake command that replaces it."),
+    Registered("audit", "auditord.cli.audit", "Compare a collector's source with the stored records."),
+    Registered("backup", "auditord.cli.backup", "Back up the record store and the spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
     Registered("config", "auditord.cli.config", "Check, show, import, compare and reload the configuration."),
-    Registered("database", "auditord.cli.database", "Migrate or check the record store's tables, or copy it."),
-    Registered("demo", "auditord.cli.demo", "Watch auditord work: recorded jobs, collected and served."),
+    Registered("database", "auditord.cli.database", "Migrate, check or copy the record store."),
+    Registered("demo", "auditord.cli.demo", "Watch auditord collect and serve recorded jobs."),
     Registered("doctor", "auditord.cli.doctor", "Check what the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.importing.command", "Import records from another accounting system."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
-    Registered("lake", "auditord.cli.lake", "Sync records to an Iceberg table, release old ones, and look at it."),
-    Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
+    Registered("lake", "auditord.cli.lake", "Sync records to an Iceberg table, release old ones, and inspect it."),
+    Registered("manual", "auditord.cli.manual", "Read or search the manual."),
     Registered("new-plugin", "auditord.cli.new_plugin", "Create a distribution with a hook module of your own."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be processed."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
@@ -38,26 +38,26 @@ COMMANDS = (
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Show the state of the daemon."),
     Registered("top", "auditord.cli.report", "Show who used the most this month."),
-    Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show its effects."),
+    Registered("trigger", "auditord.cli.collect", "Run a collector or plugin now, or show what a run would do."),
 )
 
 _ALLOCATIONS: Final = 100_000
 """Allocations between garbage collections. With the default, a fifth of a command's start is spent on collections."""
 
-PERMISSION_REMEDY: Final = "act as root, or as the user that the daemon runs as: runuser -u auditord -- auditord …"
+PERMISSION_REMEDY: Final = "run it as root, or as the daemon's user: runuser -u auditord -- auditord …"
 
 GUIDE = """\
 auditord accounts for computing resources: it collects jobs, keeps and serves them.
 
   auditord demo            watch it work, with recorded jobs and a made-up site
   auditord init            write a first configuration that fits this host
-  auditord doctor          look at all that the configuration refers to
+  auditord doctor          check what the configuration refers to
   auditord run             run the daemon in the foreground
-  auditord status          how it fares: runs, queues, quarantine
-  auditord report usage    who used what
-  auditord manual          how all of it works, without a browser
+  auditord status          show the daemon's runs, queues and quarantine
+  auditord report usage    show who used what
+  auditord manual          read the manual, without a browser
 
-All commands: auditord --help. Options of one: auditord COMMAND --help.
+All commands: auditord --help. Options of a command: auditord COMMAND --help.
 """
 
 
@@ -69,7 +69,12 @@ All commands: auditord --help. Options of one: auditord COMMAND --help.
     invoke_without_command=True,
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Say and exit."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+    help="Show the versions and exit.",
 )
 @click.pass_context
 def auditord(ctx: click.Context) -> None:

@@ -52,7 +52,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
 @click.option("--start-time", type=INSTANT, help="The new start time.")
 @click.option("--stop-time", type=INSTANT, help="The new stop time.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="A new value; KEY= removes the key.")
-@click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="A new amount; scores stay.")
+@click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="A new amount; scores are kept.")
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="The whole record as JSON; - is standard input.")
 @_common
 def correct_command(  # Any: click's values
@@ -73,7 +73,7 @@ def correct_command(  # Any: click's values
     before = run_async(_named, record_id, url)
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
-        raise AuditordError(f"the file holds the record '{after.record_id}': an id cannot be corrected")
+        raise AuditordError(f"the file holds the record '{after.record_id}': a record's id cannot be changed")
     say(f"- {encode_record(before).decode()}", err=output == "json")
     say(f"+ {encode_record(after).decode()}", err=output == "json")
     outcomes: Sequence[Outcome] = ()
@@ -109,7 +109,9 @@ def delete_command(
 @click.command("close")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--older-than", type=SPAN, help="Instead of ids: all open records that started at least this long ago.")
-@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="… and only records with this value under this key.")
+@click.option(
+    "--meta", multiple=True, metavar="KEY=VALUE", help="With --older-than: only records with this value under this key."
+)
 @click.option("--stop-time", type=INSTANT, help="The stop time.")
 @click.option("--runtime", type=SPAN, help="The runtime, instead of a stop time.")
 @_common
@@ -156,7 +158,7 @@ def history_command(*, record_id: str, output: str, url: str | None) -> None:
         return
     for each in versions:
         say(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
-        say(f"  until then, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
+        say(f"  former version, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
     say(counted(len(versions), "former version"), err=True)
 
 
@@ -165,7 +167,7 @@ def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | t
         return stop_time
     if runtime is not None and stop_time is None:
         return runtime
-    raise click.UsageError("say when they stopped: either --stop-time or --runtime")
+    raise click.UsageError("give either --stop-time or --runtime")
 
 
 def principal_name(by: str | None) -> str:
@@ -320,7 +322,7 @@ def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tu
 def _set_amount(components: list[Component], name: str, amount: int) -> None:
     places = [place for place, component in enumerate(components) if component.name == name]
     if len(places) > 1:
-        raise InvalidRecord(f"the record has several components {name!r}: write it whole, with --from-file")
+        raise InvalidRecord(f"the record has several components {name!r}: give the whole record with --from-file")
     if places:
         components[places[0]] = msgspec.structs.replace(components[places[0]], amount=amount)
     else:

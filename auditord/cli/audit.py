@@ -38,9 +38,11 @@ _SHOWN: Final = 20
     type=PERIOD_INSTANT,
     help="Compare runs that ended before this time; default: the beginning of today (UTC).",
 )
-@click.option("--repair", is_flag=True, help="Collect missing records, and missing ends of open records.")
+@click.option("--repair", is_flag=True, help="Collect missing records, and missing stop times of open records.")
 @click.option(
-    "--replace", metavar="REASON", help="Replace records that differ; the reason stays with the old versions."
+    "--replace",
+    metavar="REASON",
+    help="Replace records that differ; the history keeps the old versions with this reason.",
 )
 @click.option("--by", help="Your name in the history; default: your user name.")
 @output_option
@@ -60,7 +62,7 @@ def audit_command(
 
     Without INSTANCE, audits all enabled collectors whose kind supports it. Changes nothing without --repair or
     --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing, lack
-    their end, differ or are extra.
+    a stop time, differ or are extra.
     """
     log_to_terminal()
     window = _window(start, stop)
@@ -88,11 +90,11 @@ def _window(start: datetime | None, stop: datetime | None) -> Window:
 
 def _audited(url: str | None) -> Sequence[str]:
     if url is not None:
-        raise click.UsageError("--url: name the INSTANCE")
+        raise click.UsageError("--url needs the name of an INSTANCE")
     installation = load_installation()
     names = audited(installation.configuration, installation.hooks.kinds)
     if not names:
-        raise AuditordError("no enabled collector is of a kind that has an inventory of its source")
+        raise AuditordError("no enabled collector is of a kind that supports audits")
     return names
 
 
@@ -119,15 +121,17 @@ def _print(report: AuditReport) -> None:
 
 
 def _summary(report: AuditReport) -> str:
-    faults = ", ".join(f"{report.total(state)} {state}" for state in FAULTS if report.total(state))
+    faults = (
+        ", ".join(f"{report.total(state)} {state}" for state in FAULTS if report.total(state)) or "no discrepancies"
+    )
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()) if count)
     parts = [
-        f"{report.task}, {report.start} to {report.stop}: {report.total('stored')} stored, {faults or 'nothing amiss'}",
+        f"{report.task}, {report.start} to {report.stop}: {report.total('stored')} stored, {faults}",
         *([f"{report.repaired} collected now"] if report.repaired else []),
         *([f"{report.replaced} replaced"] if report.replaced else []),
         *([f"no record on purpose: {skipped}"] if skipped else []),
-        *([f"the source knows nothing before {report.horizon}"] if report.total("forgotten") else []),
-        *([] if report.extras_sought else ["what the source does not know was not looked for"]),
+        *([f"the source has no data from before {report.horizon}"] if report.total("forgotten") else []),
+        *([] if report.extras_sought else ["did not look for extra records, which the source does not have"]),
         *([f"failed: {report.error}"] if report.error is not None else []),
     ]
     return "; ".join(parts)

@@ -29,7 +29,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 @click.command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--keep", type=click.IntRange(min=1), help="Afterwards remove all backups in FOLDER except the newest N.")
-@click.option("--rate", metavar="SIZE", callback=_size, help="The maximum to read per second, such as 50MB.")
+@click.option("--rate", metavar="SIZE", callback=_size, help="Read at most this much per second, such as 50MB.")
 @click.option("--dump", is_flag=True, help="Also dump a record store in PostgreSQL with pg_dump.")
 @output_option
 def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bool, output: str) -> None:
@@ -57,7 +57,7 @@ def _as_json(made: Made) -> str:
 def _print(made: Made) -> None:
     manifest = made.manifest
     say(f"backup     {made.folder}, as of {format_time(manifest.made_at)}")
-    waiting = counted(sum(manifest.spool.queued.values()), "entry waits", "entries wait")
+    waiting = counted(sum(manifest.spool.queued.values()), "entry queued", "entries queued")
     say(f"records    {manifest.store.records}; digest {manifest.store.digest}")
     say(f"spool      {waiting}, {manifest.spool.quarantined} in quarantine")
     for name, file in manifest.files.items():

@@ -47,8 +47,8 @@ def collect_command(
 ) -> None:
     """Run the collector INSTANCE once.
 
-    A period can be collected again: stored records do not change (except that a requeued run gets its later end), nor
-    does the checkpoint. Asks the running daemon, or works on its files if none runs.
+    A period can be collected again: this changes neither stored records (except that a requeued run gets its later
+    stop time) nor the checkpoint. Asks the running daemon, or works on its files if none runs.
     """
     _check_output(output, dry_run=dry_run)
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
@@ -64,7 +64,9 @@ def collect_command(
 
 @click.command("trigger")
 @click.argument("instance", shell_complete=complete_instances("collectors", "plugins"))
-@click.option("--dry-run", is_flag=True, help="Print the effects (of a collector: the records) without having them.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print what the run would do (for a collector: its records), and change nothing."
+)
 @output_option
 @url_option
 def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | None) -> None:

@@ -44,7 +44,7 @@ def check(*, connect: bool, deep: bool, output: str) -> None:
     if output == "json":
         if connect or deep:
             raise click.UsageError(
-                "--output json is of the files alone: auditord doctor --output json has all the rest"
+                "--output json checks only the files: run auditord doctor --output json for other checks"
             )
         _check_as_json()
         return
@@ -125,7 +125,7 @@ def reload_command(output: str) -> None:
     found = run_async(partial(_ask_to_reload, dry_run=False))
     _print_changes(found, output)
     if found.restart:
-        raise ConfigurationError(f"nothing was changed: {', '.join(found.restart)}: restart the daemon for this")
+        raise ConfigurationError(f"nothing was reloaded: restart the daemon to change {', '.join(found.restart)}")
     say(f"reloaded: {', '.join(found.instances) or 'nothing differs'}", err=output == "json")
 
 
@@ -168,4 +168,4 @@ async def _connect(configuration: Configuration) -> None:
 def _summary(installation: Installation) -> str:
     sections = {name: getattr(installation.configuration, name) for name in INSTANCE_SECTIONS}
     counts = [counted(len(instances), name.removesuffix("s")) for name, instances in sections.items() if instances]
-    return f"{', '.join(counts) or 'no instance of a kind'}; state in {installation.configuration.state_dir}"
+    return f"{', '.join(counts) or 'no instances'}; state in {installation.configuration.state_dir}"

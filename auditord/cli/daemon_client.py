@@ -230,7 +230,7 @@ def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
         problem = msgspec.json.decode(answer.body, type=Problem)
     except msgspec.DecodeError as error:
         raise DaemonError(
-            f"{answer.request} is answered {answer.status}: this is not an auditord with an API"
+            f"{answer.request} was answered {answer.status}: this is not the API of an auditord"
         ) from error
     raise DaemonError(problem.detail if problem.remedy is None else f"{problem.detail}: {problem.remedy}")
 
@@ -239,7 +239,7 @@ def _decoded(text: bytes, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=shape)
     except msgspec.DecodeError as error:
-        raise DaemonError(f"the daemon's answer cannot be read, is it of another version? {error}") from error
+        raise DaemonError(f"the daemon's answer cannot be read; is the daemon of another version? {error}") from error
 
 
 async def _records(lines: AsyncIterator[bytes]) -> AsyncGenerator[Record, None]:

@@ -32,23 +32,23 @@ from auditord_hookspecs.wording import counted
 _SALVAGE = "sqlite3 {path} .recover | sqlite3 {path}.recovered"
 
 _STORE = f"""\
-stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
+stop the daemon and keep a copy of {{path}}, its -wal and -shm. Replace it with a backup, or with what can be salvaged:
   {_SALVAGE}
-Records that are missing then come back with `auditord collect INSTANCE --from DATE` (nothing counts twice)."""
+Then collect the missing records again with `auditord collect INSTANCE --from DATE` (nothing counts twice)."""
 
 _SPOOL = f"""\
-stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
+stop the daemon and keep a copy of {{path}}, its -wal and -shm. Replace it with a backup, or with what can be salvaged:
   {_SALVAGE}
 Without either, remove it and run `auditord restore --continue --without-backup`: collectors read their sources again
-from earliest_datetime (nothing counts twice), but what clients posted while the record store was away, and the
-quarantine, are lost with it."""
+from earliest_datetime (nothing counts twice). The quarantine is lost, and records that clients posted while the record
+store was unavailable."""
 
 
 @click.group("database")
 def database_command() -> None:
     """Migrate and check the record store's database; copy one store into another.
 
-    The daemon migrates a record store in SQLite by itself.
+    The daemon migrates a record store in SQLite automatically.
     """
 
 
@@ -61,13 +61,13 @@ def database_command() -> None:
 def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     """Migrate the tables to the version of this auditord, in one transaction.
 
-    Make a backup first, and stop the daemons: while one is connected, nothing changes. With --end-sessions they lose
-    their connections; an older daemon is refused when it reconnects, and exits. An interrupted migration changes
+    Make a backup first, and stop the daemons: the migration is refused while one is connected. With --end-sessions they
+    lose their connections; an older daemon is refused when it reconnects, and exits. An interrupted migration changes
     nothing.
 
-    The user of store.url must be allowed to create a schema in the database, as its owner is. If the daemon runs as
-    another database user, that user needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE on all its
-    tables.
+    The user of store.url must be allowed to create a schema in the database, as the database's owner is. If the
+    daemon runs as another database user, that user needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE
+    on all its tables.
     """
     if only_sql and output == "json":
         raise click.UsageError("--sql prints SQL: leave --output out")
@@ -96,7 +96,7 @@ async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]
     async def say_regularly() -> NoReturn:
         while True:
             await anyio.sleep(SAID_EVERY)
-            say(f"migrating  {step}: still at work, for {anyio.current_time() - began:.0f} s now", err=True)
+            say(f"migrating  {step}: still running after {anyio.current_time() - began:.0f} s", err=True)
 
     done: Sequence[Script] = ()
     async with anyio.create_task_group() as group:
@@ -157,7 +157,7 @@ def copy_command(*, source: str | None, target: str | None, resume: bool, output
     store uses its own options.
     """
     if (source is None) == (target is None):
-        raise click.UsageError("say either --from or --to; the other end is the configuration's store")
+        raise click.UsageError("give either --from or --to; the other store is the configured one")
     configuration = load_installation().configuration
     other, own_store = section_of(source or target or ""), configuration.store
     ends = (other, own_store) if target is None else (own_store, other)
@@ -177,7 +177,7 @@ def copy_command(*, source: str | None, target: str | None, resume: bool, output
 def adopt_command(*, yes: bool, output: str) -> None:
     """Accept the record store and the state folder's spool.db as a pair, without changing either.
 
-    Use this if the daemon refuses to start because one of them was restored or replaced alone, and the matching file is
+    Use this if the daemon refuses to start because only one of them was restored or replaced, and the matching file is
     lost. Afterwards collect missing periods again. The daemon must not run meanwhile.
     """
     confirm("Jobs that one of the two lacks stay missing until you collect them again. Continue?", yes=yes)
@@ -189,8 +189,8 @@ def adopt_command(*, yes: bool, output: str) -> None:
     if output == "json":
         write_json({"collect_again": collectors})
         return
-    say("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
-    say("again what the store lacks, from the time of its copy until now:")
+    say("The record store and spool.db are a pair now. Collectors continue from their checkpoints. Collect again")
+    say("what the store lacks, from the time of its copy until now:")
     for name in collectors or ["NAME"]:
         say(f"  auditord collect {name} --from DATE --to DATE")
 
@@ -207,7 +207,9 @@ async def _adopt(configuration: Configuration) -> None:
 def _address() -> Address:
     section = load_installation().configuration.store
     if not is_postgresql(section.url):
-        raise ConfigurationError(f"store.url: {section.url} is not in PostgreSQL; SQLite files migrate themselves.")
+        raise ConfigurationError(
+            f"store.url: {section.url} is not in PostgreSQL; the daemon migrates SQLite files automatically."
+        )
     return address_of(section)
 
 
@@ -268,7 +270,7 @@ def _print_checked(server: str | None, files: Sequence[_CheckedFile]) -> None:
     if server is not None:
         say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
     for file in files:
-        say(f"{file.state:<10} {file.path}{': the daemon makes it' if file.state == 'missing' else ''}")
+        say(f"{file.state:<10} {file.path}{': the daemon creates it' if file.state == 'missing' else ''}")
         for each in file.findings:
             say(f"           {each}")
         if file.remedy is not None:

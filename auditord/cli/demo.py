@@ -13,8 +13,12 @@ PORT: Final = 8_000
 
 
 @click.command("demo")
-@click.option("--check", is_flag=True, help="Only the recorded jobs: verify that they are served, then exit.")
-@click.option("--port", type=click.IntRange(0, 65535), help=f"Where to serve; {PORT} if that is free, else another.")
+@click.option("--check", is_flag=True, help="Replay only the recorded jobs, verify that they are served, and exit.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"The port to serve on; default: {PORT}, or another one if it is taken.",
+)
 def demo_command(*, check: bool, port: int | None) -> None:
     """Replay recorded jobs and three months of a made-up site, and serve them until Ctrl-C."""
     say(f"auditord {__version__}: starting a daemon in a temporary folder")

@@ -187,14 +187,14 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
     worst = found[0].severity if found else "ok"
     counts = Counter(each.severity for each in found)
     faults = f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}"
-    say(f"{_WORDS[worst]}: {faults}, {counted(counts['ok'], 'is', 'are')} well")
+    say(f"{_WORDS[worst]}: {faults}, {counts['ok']} passed")
 
 
 def _print(found: Sequence[Examined]) -> None:
     if not sys.stdout.isatty():  # a table would have very long lines
         _print_blocks(found)
         return
-    table = new_table("", "where", "what", "how it is", "what to do")
+    table = new_table("", "where", "what", "finding", "what to do")
     for each in found:
         table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
     print_table(table)

@@ -180,7 +180,7 @@ def _config_option() -> click.Option:
         expose_value=False,
         callback=_remember,
         metavar="FILE",
-        help=f"Read this file, not {FILES_VARIABLE} or /etc/auditord/auditord.yml; several are merged.",
+        help=f"Read this file instead of {FILES_VARIABLE} or /etc/auditord/auditord.yml; several files are merged.",
     )
 
 

@@ -34,7 +34,7 @@ def hooks_command(output: str) -> None:
     rows = [_row(module, module in found.disabled) for module in modules]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
     if faults := [*faults, *found.faults, *broken_kinds(found.hooks.kinds)]:
-        raise HookError("\n  ".join(["something is wrong:", *faults, f"({WAY_OUT})"]))
+        raise HookError("\n  ".join(["faults were found:", *faults, f"({WAY_OUT})"]))
 
 
 def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT001 a column of the table
@@ -106,4 +106,4 @@ def _unusable(command: Any, taken: Collection[str]) -> str | None:  # Any: what 
         return f"declares {command!r} among its commands: yield click commands"
     if not command.name:
         return "declares a command without a name"
-    return f"brings the command '{command.name}', which already exists" if command.name in taken else None
+    return f"declares the command '{command.name}', which already exists" if command.name in taken else None

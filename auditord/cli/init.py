@@ -101,7 +101,7 @@ class Postgresql(msgspec.Struct, frozen=True):
     @property
     def found(self) -> str:
         """A description of the server."""
-        rest = "lets the role in" if self.is_ready else "has no such role and database yet"
+        rest = "accepts this role" if self.is_ready else "does not have this role and database yet"
         return f"PostgreSQL, which {rest}: {self.url}"
 
     @property
@@ -217,7 +217,9 @@ def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
         return found.collectors
     names = [name for part in answers["collectors"].split(",") if (name := part.strip())]
     if unknown := [name for name in names if name not in found.collectors]:
-        raise ConfigurationError(f"collectors: '{unknown[0]}' was not found here, but {', '.join(found.collectors)}")
+        raise ConfigurationError(
+            f"collectors: '{unknown[0]}' was not found on this host; found: {', '.join(found.collectors)}"
+        )
     return {name: found.collectors[name] for name in names}
 
 
@@ -313,7 +315,7 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     sections: dict[str, Any] = {"state_dir": _state_dir(file), "store": store, **instances}
     values = {name: _with_secrets(section, file, new) for name, section in sections.items() if section}
     above: dict[OptionPath, str] = {
-        ("state_dir",): "What the daemon keeps. Written here, it is the same for every user who runs a command."
+        ("state_dir",): "The daemon's state folder. Set here, it is the same for every user who runs a command."
     }
     for section, proposals in chosen.items():
         for name, each in proposals.items():
@@ -351,7 +353,7 @@ def _state_dir(file: Path) -> str | None:
 def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:
     """Yield comments that say how to use the PostgreSQL of this host, if it is not used."""
     if found.postgresql is not None and not store:
-        yield "# To keep them in the PostgreSQL of this host instead:\n"
+        yield "# To keep records in the PostgreSQL of this host instead:\n"
         yield from (f"#   {line}\n" for line in (*found.postgresql.steps, "auditord database migrate"))
         yield f"# store:\n#   url: {found.postgresql.url}\n"
 
@@ -413,20 +415,22 @@ def _replace(file: Path, text: str, aside: Path) -> None:
 
 
 @click.command("init")
-@click.option("--yes", is_flag=True, help="Ask nothing: take the default of every answer that --answers does not give.")
+@click.option(
+    "--yes", is_flag=True, help="Ask no questions: use the default for every answer that --answers does not give."
+)
 @click.option(
     "--answers",
     "answers_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Take answers from a YAML file: the names of questions, each with its answer.",
+    help="Take the answers from a YAML file, by the names of the questions.",
 )
 def init_command(*, yes: bool, answers_file: Path | None) -> None:
     """Write a first configuration that fits this host: the file of --config, or /etc/auditord/auditord.yml.
 
     Looks for batch systems, PostgreSQL, an AUDITOR, an APEL client and a Waldur agent, asks a few questions, checks
-    what it made, shows what the last day would have given, and says what to do next. A file that sets anything is
-    never changed; one without settings of a site, as packages bring it, is put aside.
+    the result, shows a dry run of the last day, and says what to do next. Never changes a file that has settings; a
+    file without settings of a site, such as the one that packages install, is renamed.
     """
     paths = config_paths()
     file = paths[-1] if paths else DEFAULT_FILE
@@ -439,16 +443,16 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
         say(f"found: {line}")
     if not found.collectors:
         say(
-            "found no batch system that an installed hook module knows: the configuration serves the API alone; "
-            "`auditord manual first-site` has a collector to write by hand"
+            "found no batch system that an installed hook module knows: the configuration only serves the API; "
+            "`auditord manual first-site` shows how to write a collector by hand"
         )
     answers = answers_to(found, utc_now(), given_answers(answers_file), ask=not yes)
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
     for secret in secrets:
-        say(f"wrote {secret}: keep it" if write_secret(secret, file) else f"took {secret}, which was there")
+        say(f"wrote {secret}: keep it" if write_secret(secret, file) else f"kept {secret}, which already exists")
     if (aside := write_configuration(file, text)) is not None:
-        say(f"{file} held no settings of a site: it is {aside} now")
+        say(f"{file} had no settings of a site: it was renamed to {aside}")
     say(f"wrote {file}")
     look_at_result(datetime.fromisoformat(answers["since"]).replace(tzinfo=UTC))
     say("")
@@ -547,7 +551,7 @@ async def _dry_run(installation: Installation, request: RunRequest) -> None:
             async with acting(installation.configuration, installation.hooks, utc_now) as actions:
                 report = await actions.run(request, first)
     except TimeoutError:
-        say(f"  not ended after {_TRIAL_PATIENCE:.0f} s: look at it with a shorter --from", err=True)
+        say(f"  not finished after {_TRIAL_PATIENCE:.0f} s: try it with a later --from", err=True)
     except AuditordError as error:
         say(f"  {error}", err=True)
     else:

@@ -27,24 +27,24 @@ _LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 _SUCCESSORS = """\
-there is no archive any more: the lake has old records. Instead of `auditord archive`:
+`auditord archive` no longer exists: the lake keeps old records. Use instead:
   run, list, verify, export   auditord lake run, list, verify, export
   restore MONTH               auditord lake recall MONTH
   query                       auditord records --source lake, or --include lake
-`auditord manual lake` says what becomes of the section `archive` of the configuration."""
+`auditord manual lake` says how to replace the section `archive` of the configuration."""
 
 
 @click.group("lake")
 def lake_command() -> None:
-    """Sync records to an Apache Iceberg table that many daemons may share, and look at it.
+    """Sync records to an Apache Iceberg table that many daemons can share, and inspect it.
 
-    Old records are released: they are in the lake alone, sums count them as ever, their ids stay known, and one that is
-    changed comes back by itself. Needs the extra lake: pip install 'auditord[lake]'.
+    Old records are released: only the lake keeps them, but sums still include them and their ids stay known. A released
+    record that is changed returns to the record store. Needs the extra lake: pip install 'auditord[lake]'.
     """
 
 
 @lake_command.command("run")
-@click.option("--dry-run", is_flag=True, help="Say what would be synced and released, and do neither.")
+@click.option("--dry-run", is_flag=True, help="Print what would be synced and released, and change nothing.")
 @output_option
 @url_option
 @click.pass_context
@@ -56,21 +56,21 @@ def run_command(context: click.Context, *, dry_run: bool, output: str, url: str 
 @lake_command.command("status")
 @output_option
 def status_command(output: str) -> None:
-    """Show the contents of the lake, and the daemons that sync their records there."""
+    """Show the contents of the lake, and the daemons that sync their records to it."""
     run_async(_status, output)
 
 
 @lake_command.command("list")
 @output_option
 def list_command(output: str) -> None:
-    """List months and sites with the rows and bytes of their files, of all daemons."""
+    """List the rows, bytes and files of each month and site, over all daemons."""
     run_async(_list, output)
 
 
 @lake_command.command("verify")
 @output_option
 def verify_command(output: str) -> None:
-    """Read all released records and compare them with what the store knows; the exit code is 1 if they differ."""
+    """Read all released records and verify them against the record store; the exit code is 1 if they differ."""
     if not run_async(_verify, output):
         raise SystemExit(1)
 
@@ -82,76 +82,78 @@ def verify_command(output: str) -> None:
     type=click.Choice(_LAYOUTS),
     default=_LAYOUTS[0],
     show_default=True,
-    help="Folders site=…/month=… that pandas and DuckDB understand, or AUDITOR's own files auditor_2024_02.parquet.",
+    help="Folders site=…/month=… that pandas and DuckDB can read, or AUDITOR's own files auditor_2024_02.parquet.",
 )
 @output_option
 def export_command(folder: Path, *, layout: str, output: str) -> None:
-    """Write this daemon's finished records in the lake to FOLDER as plain Parquet."""
+    """Write this daemon's finished records from the lake to FOLDER, as plain Parquet files."""
     run_async(_export, folder, layout, output)
 
 
 @lake_command.command("recall")
 @click.argument("month")
-@click.option("--site", help="Of this site alone; by default of all.")
+@click.option("--site", help="Only records of this site; default: all sites.")
 @output_option
 def recall_command(month: str, *, site: str | None, output: str) -> None:
     """Put the released records that stopped in MONTH (2024-02) back into the record store.
 
-    The daemon must not run meanwhile. The next run releases them again, unless lake.keep_months has become more.
+    The daemon must not run meanwhile. The next run releases them again, unless lake.keep_months was raised.
     """
     if not _MONTH.fullmatch(month):
-        raise click.BadParameter(f"'{month}' is no month: write it as 2024-02", param_hint="MONTH")
+        raise click.BadParameter(f"'{month}' is not a month: write it as 2024-02", param_hint="MONTH")
     run_async(_recall, month, site, output)
 
 
 @lake_command.command("forget")
 @click.argument("name")
-@click.option("--released", is_flag=True, help="Also forget released records, which have no other copy.")
+@click.option("--released", is_flag=True, help="Also remove released records, which have no other copy.")
 @output_option
 def forget_command(name: str, *, released: bool, output: str) -> None:
-    """Take all records of the daemon NAME out of the lake, whose record store is lost or has another name by now.
+    """Remove all records of the daemon NAME from the lake, if its record store is lost or it has a new name.
 
-    A daemon that still syncs records under this name syncs all of them again with its next run.
+    A daemon that still syncs records under this name syncs all of them again at its next run.
     """
     with closing(ConfiguredLake(load_installation().configuration)) as lake:
         if not released and (only_here := lake.table.released_rows(name)):
             raise click.UsageError(
-                f"{counted(only_here, 'record')} of {name} may be in the lake alone, and would be lost: recall them "
-                "there with `auditord lake recall`, or say --released."
+                f"{counted(only_here, 'record')} of {name} may exist only in the lake, and would be lost: run "
+                "`auditord lake recall` on that daemon's host, or use --released."
             )
         removed = lake.table.remove(name)
     if output == "json":
         write_json({"records": removed})
         return
-    words = counted(removed, "record is taken out", "records are taken out")
-    say(f"{words}: former snapshots have them until they expire")
+    words = counted(removed, "record was removed", "records were removed")
+    say(f"{words}; earlier snapshots contain them until the snapshots expire")
 
 
 @lake_command.command("end")
 @yes_option
 @output_option
 def end_command(*, yes: bool, output: str) -> None:
-    """Note no more changes for a lake that the configuration has no more; its records stay there.
+    """Stop tracking changes for a lake that is no longer configured; the lake keeps its records.
 
-    The daemon must not run meanwhile. With lake.enabled again, all records are synced once more. Refused while the lake
-    has released records: recall them first.
+    The daemon must not run meanwhile. If lake.enabled becomes true later, all records are synced again. Refused while
+    the lake has released records: recall them first.
     """
     configuration = load_installation().configuration
     if configuration.lake.enabled:
-        raise click.UsageError("lake.enabled is true: set it to false first, or the next run begins anew.")
-    confirm("The lake keeps what it has, and hears of no change any more. Go on?", yes=yes)
+        raise click.UsageError(
+            "lake.enabled is true: set it to false first, or the next run starts to sync all records again."
+        )
+    confirm("The lake keeps its records, but later changes will not be synced to it. Continue?", yes=yes)
     with own(configuration.state_dir):
         waiting = run_async(_end, configuration)
     if output == "json":
         write_json({"changes": waiting})
     else:
-        say(f"{counted(waiting, 'change')} forgotten, and none will be noted")
+        say(f"{counted(waiting, 'pending change')} discarded; changes are no longer tracked")
 
 
 @click.command("archive", context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def archive_command(words: tuple[str, ...]) -> None:
-    """Say which command of the lake has taken its place."""
+    """Name the lake command that replaces it."""
     del words
     raise click.UsageError(_SUCCESSORS)
 
@@ -161,7 +163,8 @@ async def _end(configuration: Configuration) -> int:
         waiting, state = await store.lake_waiting(), await store.lake_state()
         if state.records:
             raise click.UsageError(
-                f"{counted(state.records, 'record is', 'records are')} in the lake alone: `auditord lake recall` first."
+                f"{counted(state.records, 'record exists', 'records exist')} only in the lake: "
+                "run `auditord lake recall` first."
             )
         if state.lake_id:
             await store.begin_lake()

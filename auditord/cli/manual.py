@@ -102,7 +102,7 @@ _BEGINNING: Final = """\
 `auditord [OPTIONS] COMMAND [ARGUMENTS]`
 
 Every command takes `--help`, and `--config FILE`, which reads this file instead of `/etc/auditord/auditord.yml`;
-several are merged.
+several files are merged.
 """
 
 
@@ -163,8 +163,8 @@ _DESCRIPTION: Final = """\
 ## DESCRIPTION
 
 auditord collects finished jobs from batch systems, keeps them as records, serves them over the REST API of AUDITOR and
-reports them. One daemon, `auditord run`, does all of it; the other commands look at its work or ask it for more.
-`auditord manual` has the whole manual.
+reports them. One daemon, `auditord run`, does all of this; the other commands inspect and control it.
+`auditord manual` shows the manual.
 """
 
 _ENDING: Final = """\
@@ -173,24 +173,24 @@ _ENDING: Final = """\
 - `/etc/auditord/auditord.yml`: The configuration, see **auditord.yml**(5).
 - `/etc/auditord/conf.d/*.yml`: Merged into it in the order of their names.
 - `/etc/auditord/credentials`: Secrets for the service; credential:secret_NAME in the configuration is file NAME.
-- `/var/lib/auditord`: The queue, how far collectors have read, and the records, unless store.url says otherwise.
-- `/run/auditord/api.sock`: The API for the group of the service.
+- `/var/lib/auditord`: The queue, the collectors' checkpoints, and the records, unless store.url says otherwise.
+- `/run/auditord/api.sock`: The API's socket, for the group of the service.
 
 ## ENVIRONMENT
 
-- `AUDITORD_CONFIG`: Files to read where --config names none, with colons between them.
-- `AUDITORD_SECTION__OPTION`: Wins over the files: AUDITORD_COLLECTORS__SLURM__INTERVAL=10m. Lists are JSON.
-- `AUDITOR_APPLICATION__*, AUDITOR_DATABASE__*, AUDITOR_LOG_LEVEL`: AUDITOR's; understood, with a warning.
+- `AUDITORD_CONFIG`: Files to read if --config names none, separated by colons.
+- `AUDITORD_SECTION__OPTION`: Overrides the files: AUDITORD_COLLECTORS__SLURM__INTERVAL=10m. Lists are JSON.
+- `AUDITOR_APPLICATION__*, AUDITOR_DATABASE__*, AUDITOR_LOG_LEVEL`: AUDITOR's variables; accepted, with a warning.
 
 ## EXIT STATUS
 
 - `0`: The command succeeded.
 - `1`: The command failed; standard error says why.
 - `2`: The command line is wrong.
-- `3`: status: no daemon answers. database status: a migration is due. audit: something is missing or different.
+- `3`: status: no daemon answers. database status: a migration is due. audit: records are missing, different or extra.
 - `4`: waldur report: nothing could be reported.
 
-`auditord manual exit-codes` has them by command.
+`auditord manual exit-codes` lists them by command.
 """
 
 

@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"(?=.{1,30}\Z)[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
 _SECTION: Final = """\
-A section of auditord's configuration makes it work:
+Add a section to auditord's configuration:
 
 ```yaml
 {section}:
@@ -50,14 +50,14 @@ class Shape(msgspec.Struct, frozen=True):
     def use(self) -> str:
         """The steps to see the hook at work, with the placeholder ``$name``."""
         if not self.section:
-            return f"It works without a section of auditord's configuration: `{self.next}`, then look at `/panels`."
+            return f"It needs no section in auditord's configuration: run `{self.next}` and open `/panels`."
         options = "".join(f"    {line}\n" for line in self.options.splitlines())
-        return f"{_SECTION.format(section=self.section, options=options)}Then `{self.next}`."
+        return f"{_SECTION.format(section=self.section, options=options)}Then run `{self.next}`."
 
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "collector": Shape(
-        "Collector: records of the finished jobs that a program lists.",
+        "Collector: makes records of the finished jobs that a program lists.",
         "auditord collect my_$name --dry-run",
         "collectors",
         "site_id: my-site\ncommand: [echo, 17 alice 2026-01-01T08:00:00Z 2026-01-01T09:00:00Z 8]",
@@ -69,30 +69,30 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "url: https://hook.example/usage\nperiod: 7d",
     ),
     "sender": Shape(
-        "Sender: puts records to a server of another kind.",
+        "Sender: sends records to a server of another kind.",
         "auditord run",
         "senders",
         "url: https://far.example/records",
     ),
     "authenticator": Shape(
-        "Authenticator: callers with a signed token.",
+        "Authenticator: identifies callers by a signed token.",
         "auditord run",
         "authenticators",
         "secret: file:/etc/auditord/key",
     ),
     "transform": Shape(
-        "Transform: new names for sites or other labels.",
+        "Transform: renames sites or other labels.",
         "auditord run",
         "transforms",
         "key: site_id\nnames: {old-site: new-site}",
     ),
-    "panel": Shape("Panel of the page: the records of each group.", "auditord run"),
+    "panel": Shape("Panel of the page: shows the number of records of each group.", "auditord run"),
 }
 
 
 @click.command("new-plugin")
 @click.argument("name")
-@click.option("--kind", type=click.Choice(sorted(SHAPES)), required=True, help="Of hook.")
+@click.option("--kind", type=click.Choice(sorted(SHAPES)), required=True, help="The kind of hook to implement.")
 @click.option(
     "--into",
     "parent",
@@ -108,7 +108,8 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
     """
     if not _NAME.fullmatch(name):
         raise click.BadParameter(
-            "up to 30 small letters, digits and - between them, a letter first: pbs, print-pages", param_hint="NAME"
+            "up to 30 lower-case letters, digits and - between them, starting with a letter: pbs, print-pages",
+            param_hint="NAME",
         )
     name = name.removeprefix("auditord-").removeprefix("auditord_").replace("-", "_")
     folder = parent / f"auditord-{name.replace('_', '-')}"
@@ -148,7 +149,7 @@ def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _say_next(folder: Path, name: str) -> None:
-    say(f"{folder} holds a working distribution; its code is in src/auditord_{name}/__init__.py.")
+    say(f"{folder} contains a working distribution; its code is in src/auditord_{name}/__init__.py.")
     say("Next, in an environment that has auditord:")
     activate = Path(sys.prefix, "bin/activate")
     entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
@@ -160,5 +161,5 @@ def _say_next(folder: Path, name: str) -> None:
         "auditord hooks",
     ):
         say(f"  {line}")
-    say("Its README.md has the section of the configuration that makes it work.")
-    say("To read: auditord manual writing-plugins, auditord manual types")
+    say("Its README.md shows the section of the configuration that it needs.")
+    say("See also: auditord manual writing-plugins, auditord manual types")

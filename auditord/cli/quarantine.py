@@ -116,7 +116,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
     if discarded < len(chosen):
-        raise AuditordError(f"{len(chosen) - discarded} of the numbers do not exist: see auditord quarantine list")
+        raise AuditordError(f"{len(chosen) - discarded} of the entries do not exist: see auditord quarantine list")
 
 
 async def _chosen_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:

@@ -266,15 +266,15 @@ _OPTIONS: Final = (
     ),
     click.option("--open", "only_open", is_flag=True, help="Only open records, which have no stop time."),
     click.option(
-        "--implausible", is_flag=True, help="Only records with a CPU time of more than 1.5 times runtime and cores."
+        "--implausible", is_flag=True, help="Only records with a CPU time of more than 1.5 times runtime times cores."
     ),
     click.option("--older-than", type=SPAN, help="Only records that started at least this long ago: 12h, 7d."),
     click.option("--sort", type=click.Choice(list(_SORT)), default="stop_time", show_default=True),
-    click.option("--descending", is_flag=True, help="The latest (largest) first."),
+    click.option("--descending", is_flag=True, help="Show the latest (largest) first."),
     click.option(
         "--limit",
         type=click.IntRange(min=0),
-        help=f"Number of records at most; a table shows {TABLE_LIMIT} if not given.",
+        help=f"The maximum number of records; default for a table: {TABLE_LIMIT}.",
     ),
     click.option("--output", "form", type=click.Choice(list(EXPORTS)), default="table", show_default=True),
     click.option(
@@ -311,4 +311,4 @@ async def write_records(records: AsyncIterator[Record], query: RecordQuery, expo
     count = await export(records, sys.stdout if is_table else output())
     sys.stdout.flush()
     if is_table:
-        say(counted(count, "record") + (" (more can exist: --limit)" if count == query.limit else ""), err=True)
+        say(counted(count, "record") + (" (for more: --limit)" if count == query.limit else ""), err=True)

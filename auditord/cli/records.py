@@ -35,7 +35,7 @@ from auditord_hookspecs.terminal import say, write
 )
 @listing_options
 @click.option(
-    "--include", type=click.Choice(["lake", "archive"]), help="Also released records, which only the lake has."
+    "--include", type=click.Choice(["lake", "archive"]), help="Also show released records, which only the lake has."
 )
 @click.option(
     "--source",
@@ -45,7 +45,7 @@ from auditord_hookspecs.terminal import say, write
     help="The records of the store, or those of the lake as of its last commit.",
 )
 @url_option
-@click.option("--differences", is_flag=True, help="Show records that arrived again with different content instead.")
+@click.option("--differences", is_flag=True, help="Show instead the records that arrived again with different content.")
 @click.pass_context
 def records_command(  # Any: click's values
     ctx: click.Context,
@@ -69,7 +69,7 @@ def records_command(  # Any: click's values
     if differences and url is not None:
         raise click.UsageError("--differences reads the record store itself: leave --url out")
     if source == "lake" and (differences or include is not None):
-        raise click.UsageError("--source lake has all records, and no others: leave --differences and --include out")
+        raise click.UsageError("--source lake reads the lake alone: leave --differences and --include out")
     if differences:
         run_async(_print_differences, chosen["form"])
     else:
@@ -80,7 +80,7 @@ def _refuse_options(ctx: click.Context) -> None:
     """Refuse options before a subcommand: a filter there would be ignored."""
     for parameter in ctx.command.params:
         if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"write {parameter.opts[0]} behind '{ctx.invoked_subcommand}'", ctx)
+            raise click.UsageError(f"write {parameter.opts[0]} after '{ctx.invoked_subcommand}'", ctx)
 
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:

@@ -143,15 +143,15 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             "--timezone",
             "zone",
             type=ZONE,
-            help="Of days, months and periods, such as Europe/Berlin; by default ui.timezone, with --url UTC.",
+            help="Time zone of days, months and periods, such as Europe/Berlin; default: ui.timezone, with --url UTC.",
         ),
         click.option(
             "--filter",
             "filters",
             multiple=True,
             metavar="LABEL=VALUE",
-            help="Only records with this site, group, user or value of a meta key, or without one (LABEL=); "
-            "repeated: with all of them.",
+            help="Only records with this site, group, user or value of a meta key; LABEL= selects records without one. "
+            "Repeat it to require several.",
         ),
         click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
         click.option(
@@ -184,7 +184,7 @@ def _window(options: ReportOptions, now: datetime) -> Window:
         return named
     window = (since or named.start, until or max(named.stop, since or named.stop))
     if window[1] <= window[0]:
-        raise click.BadParameter("it is not behind --from", param_hint="--to")
+        raise click.BadParameter("it must be later than --from", param_hint="--to")
     return Window(*window)
 
 
@@ -213,7 +213,7 @@ def answered(
         )
         return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
-        raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
+        raise click.UsageError("--token-file needs --url: without --url, the record store is read directly")
     place = plain_place(config_paths(), os.environ, needed=("lake", "metrics", "pledges", "ui"))
     if place is not None and options.source == "store":
         question = replace(
@@ -262,7 +262,10 @@ def _noted(found: Aggregates) -> Aggregates:
     if (snapshot := found.snapshot) is not None:
         say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
         if not snapshot.is_complete:
-            say("too low: a first sync to the lake is still under way (`auditord lake status`)", err=True)
+            say(
+                "the sums are too low: a first sync to the lake has not finished yet (see `auditord lake status`)",
+                err=True,
+            )
     return found
 
 
@@ -350,7 +353,7 @@ def _write_file(
 ) -> None:
     """Write a file to standard output, unless that is a terminal."""
     if sys.stdout.isatty():
-        say(f"{form} is not for a terminal: write > usage.{form}", err=True)
+        say(f"{form} cannot be shown on a terminal: redirect it with > usage.{form}", err=True)
         raise SystemExit(2)
     out = io.BytesIO()
     for _ in steps(grid_of(answered.report), out):
@@ -479,7 +482,7 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
 
 @report_command.command("efficiency")
 @click.option("--by", default="user", show_default=True, metavar="LABEL", help=_BY_HELP)
-@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows at most.")
+@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows.")
 @report_options(default_period="30-days")
 @_output()
 def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -> None:
@@ -496,7 +499,7 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 
 @click.command("top")
 @click.argument("label", type=click.Choice(["users", "groups", "sites"]), default="users")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows at most.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows.")
 @report_options(default_period="this-month")
 @click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
 def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:

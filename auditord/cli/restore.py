@@ -23,17 +23,18 @@ from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
 
 _AGAIN = """\
-Collectors go on from their checkpoints as of the backup, or from their beginning: what ended since is collected again,
-and nothing counts twice.
-Plugins wait for that, so that they report no sums that are still too low. Before the daemon starts, or by itself:"""
+Collectors continue from their checkpoints in the backup, or from the beginning: they collect the jobs that ended since
+then again, and nothing counts twice.
+Plugins wait for the collectors, so that they do not report sums that are too low. The daemon runs the collectors after
+its start; to run them before that:"""
 
 _BACK = """\
-The backup holds the reports that plugins had sent by then: APEL, Waldur and others get later changes again.
-Corrections, closings and deletions of records since then must be made again."""
+The backup has the reports that plugins had sent by then: they report later changes to APEL, Waldur and others again.
+Repeat all corrections, closings and deletions of records that were made since then."""
 
 Done: TypeAlias = Restored | Continued | StartedOver
 
-_COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine are back in the spool."
+_COUNTS = "Back in the spool: {queued} that had not been sent then, and {quarantined} in quarantine."
 
 
 @click.command("restore")
@@ -42,7 +43,7 @@ _COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine
     "--continue",
     "continues",
     is_flag=True,
-    help="Keep the existing one of store and spool.db, and restore the missing one.",
+    help="Restore the missing one of store and spool.db, and keep the other.",
 )
 @click.option(
     "--force", is_flag=True, help="Rename the current store and spool.db (nothing is deleted), and restore both."
@@ -52,16 +53,16 @@ _COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine
 )
 @output_option
 def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool, output: str) -> None:
-    """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
+    """Restore the record store and spool.db from the backup FOLDER, or the newest complete backup in it.
 
     Without FOLDER, restores the last backup of this state folder.
 
     First verifies checksums, versions and the digest of all records. The daemon must not run meanwhile. After an
-    interrupted restore it refuses to start until the same command has completed.
+    interrupted restore the daemon refuses to start until the same command has completed.
 
     With --continue, if the record store is older than spool.db, collectors return to the backup's checkpoints and
     collect the missing jobs again. With --without-backup they read their sources from the beginning: records that
-    clients posted, and jobs that a source no longer knows, are lost; the command names these.
+    clients posted, and jobs that a source no longer has, are lost; the command names these.
     """
     if continues and force:
         raise click.UsageError("--continue keeps the current files, --force moves them aside: use only one of them")
@@ -105,7 +106,7 @@ def _noted(state_dir: Path) -> Path:
     noted = sorted(last_backups(state_dir).values(), key=attrgetter("made_at"))
     if not noted:
         raise click.UsageError(
-            f"say from which FOLDER: no backup is noted in {state_dir}. If there really is none: --continue "
+            f"name the FOLDER: no backup is noted in {state_dir}. If there is no backup at all, use --continue "
             "--without-backup"
         )
     return Path(noted[-1].folder)
@@ -113,19 +114,19 @@ def _noted(state_dir: Path) -> Path:
 
 def _print_continued(done: Continued) -> None:
     made_at = format_time(done.restoration.manifest.made_at)
-    say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older one")
+    say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older part")
     if done.set_back is not None:
         say(_COUNTS.format(queued=counted(done.set_back.queued, "entry"), quarantined=done.set_back.quarantined))
     if done.behind is Behind.SPOOL:
-        say(f"The entries of spool.db since {made_at} are lost: posts while the store was away, and quarantine.")
+        say(f"The entries of spool.db since {made_at} are lost: posts while the store was unavailable, and quarantine.")
 
 
 def _print_started_over(done: StartedOver) -> None:
     say(f"continued  without a backup: {done.behind.value} was missing or too old")
     if done.behind is Behind.STORE:
-        say("What clients posted is lost with it, and corrections, closings and deletions. Plugins know of no report.")
+        say("What clients posted is lost, as are corrections, closings and deletions. Plugins know no earlier report.")
     else:
-        say("The entries of spool.db are lost: posts while the store was away, and quarantine.")
+        say("The entries of spool.db are lost: posts while the store was unavailable, and quarantine.")
 
 
 def _print(done: Done) -> None:
@@ -155,7 +156,7 @@ def _manifest_of_store(done: Done) -> Manifest | None:
 
 
 def _print_lost(manifest: Manifest) -> None:
-    say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
+    say(f"What clients posted between {format_time(manifest.made_at)} and the loss of the store is lost.")
     say_lines(_BACK)
 
 
@@ -194,5 +195,5 @@ def _collect_since(done: Done, configuration: Configuration) -> Mapping[str, dat
 def _say_what_to_collect(collect_since: Mapping[str, datetime | None]) -> None:
     say_lines(_AGAIN)
     for name, since in collect_since.items():
-        reach = "from its beginning" if since is None else f"since {format_time(since)}"
+        reach = "from the beginning" if since is None else f"since {format_time(since)}"
         say(f"  auditord collect {name}      # {reach}")

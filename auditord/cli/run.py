@@ -105,5 +105,5 @@ async def _listen(stop: anyio.Event, everything: CancelScope, *, task_status: Ta
                 everything.cancel()
                 return
             first = anyio.current_time()
-            _log.info("%s: ending in order; once more ends at once", number.name)
+            _log.info("%s: shutting down; a second signal ends at once", number.name)
             stop.set()

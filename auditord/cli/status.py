@@ -47,9 +47,9 @@ def status_command(*, output: str, everywhere: bool, watch: bool, url: str | Non
     The exit code is 0 if a daemon answers, 3 if none does. --watch waits for a daemon; Ctrl-C ends it with 0.
     """
     if everywhere and url:
-        raise click.UsageError("--all reads the database of this configuration, and no daemon: leave --url out")
+        raise click.UsageError("--all reads the database of this configuration and asks no daemon: leave --url out")
     if watch and output == "json":
-        raise click.UsageError("--watch is for a terminal: leave it or --output json out")
+        raise click.UsageError("--watch is for a terminal: leave --watch or --output json out")
     look = _look_at_all if everywhere else partial(_look, url)
     show = print_all if everywhere else print_status
     if watch:
@@ -75,7 +75,7 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
         except AuditordError as error:  # such as a daemon that is being restarted
             click.clear()
             say(f"{utc_now():%Y-%m-%d %H:%M:%S} UTC: {error}")
-            say(f"Tried again every {_BETWEEN_LOOKS:.0f} s, until Ctrl-C.")
+            say(f"Trying again every {_BETWEEN_LOOKS:.0f} s, until Ctrl-C.")
         else:
             click.clear()
             show(status)
@@ -252,7 +252,7 @@ def _as_json(daemon: KnownDaemon, turns: Sequence[HeldTurn]) -> dict[str, Any]: 
 def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
     """Print a table of daemons."""
     table = new_table(
-        "host", "process", "version", "state", "heard of", "queue", "oldest", "quarantine", "turns", "folder"
+        "host", "process", "version", "state", "last seen", "queue", "oldest", "quarantine", "turns", "folder"
     )
     for each in daemons:
         ago = f"{span(timedelta(seconds=each['seen_seconds_ago']))} ago"
@@ -261,7 +261,7 @@ def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
         table.add_row(*where, each["state"], ago, *waiting, each["state_dir"])
     print_table(table)
     if not daemons:
-        say("No daemon has registered itself in this database within a month.")
+        say("No daemon has registered itself in this database in the last month.")
 
 
 _TIMES: Final = ("last run", "last success", "next run")
@@ -290,7 +290,7 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
             yield "problem", f"{run['task']}: {_failures(run)}"
     yield "records", "unknown" if status["records"] is None else str(status["records"])
     for sender, queue in status["queues"].items():
-        yield "queue", f"{sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], now)}"
+        yield "queue", f"{sender}: {queue['entries']} waiting, the oldest arrived {distance(queue['oldest'], now)}"
     for sender in status["senders"]:
         state = "not enabled" if not sender["enabled"] else _failures(sender) if sender["error"] else "delivers"
         yield "sender", f"{sender['task']}: {state}"
@@ -299,13 +299,13 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
 
 def _rarer_lines(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:  # Any: JSON
     for turn in status["turns"]:
-        silent = ", has not renewed it: the next one takes over" if turn["expired"] else ""
+        silent = "; it was not renewed, so another daemon can take it over" if turn["expired"] else ""
         yield "turn", f"{turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}"
     for task, backup in status.get("backups", {}).items():
         age = span(timedelta(seconds=backup["age_seconds"]))
         yield "backup", f"{task}: as of {backup['made_at']}, {age} ago"
     for site, last in status["gaps"].items():
-        yield "gap", f"{site or 'records without site_id'}: nothing has ended there since {last}"
+        yield "gap", f"{site or 'records without site_id'}: no job has ended there since {last}"
     for where, count in status["quarantine"].items():
         yield "quarantine", f"{where}: {count}"
 

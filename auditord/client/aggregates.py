@@ -64,7 +64,9 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
     except (msgspec.DecodeError, InvalidRecord, InvalidOperation, LookupError, TypeError, ValueError) as error:
         raise InvalidAnswer(f"{answer.request}: no valid sums ({error!r}): is it an auditord?") from error
     if ticks != query.ticks_per_second:
-        raise InvalidAnswer(f"{answer.request} was answered in {ticks} ticks a second: is it of another version?")
+        raise InvalidAnswer(
+            f"{answer.request} was answered with {ticks} ticks a second: is the server of another version?"
+        )
     return aggregates.Aggregates(groups, ticks, snapshot)
 
 

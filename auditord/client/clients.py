@@ -204,7 +204,7 @@ class AsyncClient(BaseClient):
         try:
             return msgspec.json.decode(answer.body, type=ReportAnswer)
         except msgspec.DecodeError as error:
-            raise InvalidAnswer(f"{answer.request} was answered with no comparison: {error}") from error
+            raise InvalidAnswer(f"{answer.request} was answered without a comparison: {error}") from error
 
     async def _exchange(self, method: str, target: str, body: bytes | None = None) -> http.HttpAnswer:
         with _client_errors():
@@ -213,7 +213,7 @@ class AsyncClient(BaseClient):
     @property
     def _http(self) -> http.HttpClient:
         if self._opened is None:
-            raise RuntimeError("an AsyncClient works in `async with` alone")
+            raise RuntimeError("use an AsyncClient with `async with`")
         return self._opened
 
 
@@ -222,7 +222,7 @@ async def _pieces(answer: http.HttpStream, url: str) -> AsyncGenerator[bytes, No
         async for piece in answer:
             yield piece
     except http.NoHttpAnswer as error:
-        raise CutAnswer(f"the answer of {url} was cut: {error}; ask again") from error
+        raise CutAnswer(f"the answer of {url} was cut off: {error}; ask again") from error
 
 
 async def _objects(pieces: AsyncIterator[bytes], framer: Framer[T]) -> AsyncGenerator[T, None]:

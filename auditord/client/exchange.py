@@ -321,7 +321,7 @@ class Framer(Generic[T]):
             after = f"after {counted(self._records, 'record')}"
             if "truncated" in str(error):  # msgspec's word for an end within a value
                 raise CutAnswer(f"the answer of {self._source} ended within a record, {after}: ask again") from error
-            raise InvalidAnswer(f"{self._source} sent something that is no record, {after}: {error}") from error
+            raise InvalidAnswer(f"{self._source} sent something that is not a record, {after}: {error}") from error
         self._records += 1
         return record
 
@@ -351,7 +351,7 @@ def _as_text(text: bytes) -> bytes:
 MAX_BODY_BYTES: Final = 2_000_000
 """AUDITOR refuses bodies above 2 MiB (2,097,152 bytes), also for bulk inserts."""
 
-ENDLESS: Final = "the answer does not say where it ends, so that a cut would not show"
+ENDLESS: Final = "the answer does not say where it ends, so a truncated answer could not be detected"
 
 _RECORD_EXISTS: Final = b"RECORD_EXISTS"
 
@@ -445,7 +445,9 @@ def check_stopped(answer: HttpAnswer) -> None:
 def _check_empty(answer: HttpAnswer) -> None:
     check_status(answer)
     if answer.body.strip():
-        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
+        raise InvalidAnswer(
+            f"{answer.request} was answered {answer.status} with {answer.text}: is the server an AUDITOR?"
+        )
 
 
 def read_record(answer: HttpAnswer) -> Record | None:
@@ -463,7 +465,7 @@ def read_record(answer: HttpAnswer) -> Record | None:
     try:
         return decode_record(answer.body)
     except InvalidRecord as error:
-        raise InvalidAnswer(f"{answer.request} was answered with no record: {error}") from error
+        raise InvalidAnswer(f"{answer.request} was answered without a record: {error}") from error
 
 
 def check_status(answer: HttpAnswer) -> None:

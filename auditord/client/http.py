@@ -271,9 +271,9 @@ def _translated(request: str, error: Exception, made: int) -> http.HttpError:
         case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
             return http.NoHttpAnswer(f"{request}: cannot connect: {_words(error)}", made, sent=False)
         case aiohttp.ClientResponseError():
-            return http.InvalidHttpAnswer(f"{request}: what answers does not speak HTTP: {error.message}", made)
+            return http.InvalidHttpAnswer(f"{request}: the server does not speak HTTP: {error.message}", made)
         case aiohttp.InvalidURL():
-            return http.InvalidHttpAnswer(f"{request}: no such address can be: {_words(error)}", made)
+            return http.InvalidHttpAnswer(f"{request}: the address is not valid: {_words(error)}", made)
         case aiohttp.ClientError() | TimeoutError() | OSError():
             return http.NoHttpAnswer(text, made, sent=True)
         case _:

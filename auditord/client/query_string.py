@@ -47,7 +47,7 @@ def encode_query(query: RecordQuery) -> str:
     """
     conditions = list(flattened(query.where))
     if query.archived:
-        raise UnsupportedQuery("the wire contract knows no lake: leave 'archived' out")
+        raise UnsupportedQuery("the wire contract has no lake: leave 'archived' out")
     _refuse_unsupported(conditions)
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
@@ -116,13 +116,13 @@ def _refuse_unsupported(conditions: Iterable[queries.Condition]) -> None:
     for condition in conditions:
         if isinstance(condition, queries.IsOpen):
             raise UnsupportedQuery(
-                "the wire contract cannot ask for open records alone: leave the condition out and keep records without "
-                "stop"
+                "the wire contract cannot ask for open records only: leave the condition out, and select the records "
+                "without a stop time from the answer"
             )
         if not has_words(condition):
             raise UnsupportedQuery(
-                "the wire contract has no words for one of several values or conditions, an absent key, or a cursor: "
-                "ask for more, choose"
+                "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
+                "ask for more records, and select from the answer"
             )
 
 

@@ -30,13 +30,13 @@ def _shared_names(configuration: Configuration, document: Document) -> Iterator[
     for name in configuration.plugins:
         if name in configuration.collectors:
             where = document.origin(("collectors", name))
-            yield fault(document, ("plugins", name), f"a collector has this name ({where}): take another one")
+            yield fault(document, ("plugins", name), f"a collector has the same name ({where}): choose another one")
 
 
 def _fed_from_themselves(configuration: Configuration, document: Document) -> Iterator[str]:
     for name, sender in configuration.senders.items():
         if kind_of(sender) == "local" and source_of(sender) != "collectors":
-            text = "what clients write over the API is in the record store already: say collectors, or leave it out"
+            text = "records from the API are already in the record store: set it to collectors, or remove it"
             yield fault(document, ("senders", name, "from"), text)
 
 
@@ -49,7 +49,7 @@ def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document
                 text = f"there is no role '{role}' in access.roles{suggestion(role, known)}"
                 yield fault(document, ("authenticators", name), text)
             elif known[role].is_personal and not kind.names_users(config):
-                text = f"the role '{role}' shows the records of one's own (self), but no user names are known here"
+                text = f"the role '{role}' shows users their own records (self), but no user names are known here"
                 yield fault(
                     document, ("authenticators", name), f"{text}: see 'Rows of one's own' in the manual on access"
                 )
@@ -83,11 +83,11 @@ def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], do
         other = _same_source(configuration.collectors[name])
         path = ("collectors", name, "same_source_as")
         if other is not None and (other == name or other not in configuration.collectors):
-            names = ", ".join(each for each in configuration.collectors if each != name) or "there is none"
-            yield fault(document, path, f"no other collector is called '{other}' (others: {names})")
+            names = ", ".join(each for each in configuration.collectors if each != name) or "none"
+            yield fault(document, path, f"there is no other collector '{other}' (others: {names})")
         elif other is not None and prefixes.get(other, prefix) != prefix:
             text = f"the record prefixes differ ('{prefix}' here, '{prefixes[other]}' in collectors.{other})"
-            yield fault(document, path, f"{text}: the same job would be counted twice")
+            yield fault(document, path, f"{text}: use the same one, or each job would be counted twice")
 
 
 def _shared_prefixes(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
@@ -97,22 +97,24 @@ def _shared_prefixes(configuration: Configuration, prefixes: Mapping[str, str], 
         other = first.setdefault(prefix, source)
         if other != source:
             owner = f"collectors.{other} ({document.origin(('collectors', other))})"
-            text = f"its record prefix '{prefix}' is that of {owner}: give it another one"
+            text = f"the record prefix '{prefix}' is already used by {owner}: choose another one"
             yield fault(
-                document, ("collectors", name), f"{text}, or same_source_as: {other} if both read the same jobs"
+                document, ("collectors", name), f"{text}, or set same_source_as: {other} if both read the same jobs"
             )
 
 
 _REFUSAL: Final = """\
-'{address}' is reachable from other hosts, and there is {lacking}: anyone there could read and write \
-records. In the section api, one of these two lines mends it or allows it; or give it TLS and configure \
-authenticators:
-    listen: [{mended}]
+'{address}' is reachable from other hosts, and there is {lacking}: {danger}. Set up TLS and authenticators, or write \
+one of these two lines in the section api, to close the address to other hosts or to allow it:
+    listen: [{listen}]
     allow_insecure: true"""
 
+_OPEN_TO_ALL: Final = "anyone there could read and write records"
+_UNENCRYPTED: Final = "anyone on the way could read tokens, passwords and records"
+
 _BESIDE: Final = """\
-'{address}' is plain beside '{secure}' with TLS: who is refused there would come in here. In the section api, one \
-of these two lines mends it or allows it:
+'{address}' has no TLS beside '{secure}' with TLS: clients that are refused there could connect here. Write one of \
+these two lines in the section api, to remove the address or to allow it:
     listen: [{others}]
     allow_insecure: true"""
 
@@ -129,9 +131,13 @@ def exposures(configuration: Configuration, document: Document) -> Iterator[str]
 def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, has_login: bool) -> Iterator[str]:
     for each in listen:
         if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not has_login):
-            mended = json.dumps(written(replace(each, host="127.0.0.1")))
-            lacking = "no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login"
-            yield _REFUSAL.format(address=each, lacking=lacking, mended=mended)
+            closed = [replace(other, host="127.0.0.1") if other == each else other for other in listen]
+            yield _REFUSAL.format(
+                address=each,
+                lacking="no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login",
+                danger=_UNENCRYPTED if has_login else _OPEN_TO_ALL,
+                listen=", ".join(json.dumps(written(other)) for other in closed),
+            )
 
 
 def _beside_tls(listen: Sequence[TcpListen | UnixListen]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def _document(name: str, value: str, settings: type[BaseSettings]) -> Document:
         values = source()
     except SettingsError as error:
         raise ConfigurationError(
-            f'environment variable {name}: write JSON, such as ["a", "b"], and ["a"] for one'
+            f'environment variable {name}: write JSON, such as ["a", "b"], or ["a"] for a single value'
         ) from error
     origin = Origin(f"environment variable {name}")
     return Document(values, {path[:depth]: origin for depth in range(1, len(path) + 1)})

@@ -200,10 +200,10 @@ class _Writer(msgspec.Struct, frozen=True):
         written = self.document.values[str(section)][instance].get("kind")
         installed = self.models[str(section)]
         if written is None:
-            return f"this option is needed{suggestion('', installed)}"
+            return f"this option is required{suggestion('', installed)}"
         meant = suggestion(str(written), installed)
-        remedy = "" if "did you mean" in meant else ": install the distribution that does (auditord hooks lists them)"
-        return f"no installed hook module brings the kind '{written}'{meant}{remedy}"
+        remedy = "" if "did you mean" in meant else ": install a package that has it (auditord hooks lists them)"
+        return f"no installed hook module has the kind '{written}'{meant}{remedy}"
 
     def _elsewhere(self, option: str) -> str:
         places = places_of(self.schema, option)
@@ -216,13 +216,13 @@ class _Writer(msgspec.Struct, frozen=True):
                 allowed = options_at(self.schema, self.document.values, path[:-1])
                 return f"there is no such option{self._elsewhere(str(path[-1]))}{suggestion(str(path[-1]), allowed)}"
             case "missing":
-                return "this option is needed"
+                return "this option is required"
             case "value_error":
                 return str(context["error"])
             case "string_pattern_mismatch" if context.get("pattern") == INSTANCE_NAME:
-                return f"'{details['input']}' is no name for an instance: small letters, digits and _, a letter first"
+                return f"'{details['input']}' is not a valid name: use lowercase letters, digits and _, a letter first"
             case "string_type":
-                return f"{_plain(details)}; if it is one, put it in quotes"
+                return f"{_plain(details)}; to write it as text, put it in quotes"
             case _:
                 return _plain(details)
 

@@ -22,7 +22,7 @@ _MADE: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
 def missing_files(configuration: Configuration, is_readable: Callable[[Path], bool]) -> list[str]:
     """Return a line for each unreadable file, with its option. Disabled instances are left out."""
     return [
-        f"{dotted(path)}: {value} is not there, or this user may not read it"
+        f"{dotted(path)}: {value} does not exist, or this user may not read it"
         for path, value in _values_in(configuration)
         if isinstance(value, Path) and path[-1] not in _MADE and not is_readable(value)
     ]

@@ -43,11 +43,13 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
     for option, value in translated.sections.items():
         variables, ours = translated.comments.get(option), f"{ENVIRONMENT_PREFIX}{option.upper().replace('.', '__')}"
         if variables and ours in environ:
-            _log.warning("%s: not looked at, since %s is there; take it away", variables, ours)
+            _log.warning("%s: ignored, because %s is set; remove it", variables, ours)
             continue
         if variables:
             shown = _shown(option, value)
-            _log.warning("%s: understood, as %s's; write %s=%s instead", variables, translated.origin, ours, shown)
+            _log.warning(
+                "%s: accepted as a variable of %s; set %s=%s instead", variables, translated.origin, ours, shown
+            )
         origin = Origin(f"environment variable {variables}" if variables else f"default of {translated.origin}")
         section, name = option.split(".")
         document = document.merged_with(
@@ -55,7 +57,8 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
         )
     for variable in sorted(translated.dropped):
         _log.warning(
-            "%s: %s's server knows it, auditord does not: see `auditord config import`", variable, translated.origin
+            "%s: ignored: %s's server has this variable, auditord does not; see `auditord config import`",
+            *(variable, translated.origin),
         )
     return document
 

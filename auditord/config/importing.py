@@ -63,7 +63,7 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 def _document(file: Path) -> FileDocument:
     document = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
     if not document:
-        raise ConfigurationError(f"{file} sets nothing: it is empty, or all of it is comments")
+        raise ConfigurationError(f"{file} sets nothing: it is empty, or contains only comments")
     return document
 
 
@@ -88,7 +88,7 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
             *sorted(_replaced(name) for name, kind in kinds.plugins.items() if kind.import_config),
         ]
     )
-    raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+    raise ConfigurationError(f"{file} is not a configuration file of {known}; check the spelling of its options")
 
 
 def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
@@ -144,7 +144,7 @@ def _without_level(imported: ImportedConfig) -> ImportedConfig:
         return imported
     sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
     comments = {path: text for path, text in imported.comments.items() if path != _LEVEL}
-    reason = f"{imported.sections[_LEVEL]} was that of one program; {_LEVEL} is that of the whole daemon"
+    reason = f"{imported.sections[_LEVEL]} was the level of one program; {_LEVEL} applies to the whole daemon"
     return replace(imported, sections=sections, comments=comments, dropped={**imported.dropped, "log_level": reason})
 
 
@@ -156,7 +156,7 @@ def _refuse_collisions(sources: Sequence[_Source]) -> None:
         for path, value in source.imported.sections.items():
             other = first.setdefault(path, source)
             if path.startswith(("collectors.", "plugins.")) and other.imported.sections[path] != value:
-                faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, rename one")
+                faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, and rename one")
     if faults:
         raise refusal(faults)
 
@@ -177,14 +177,14 @@ def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
     first: dict[str, str] = {}
     for path in (path for source in sources for path in source.imported.comments):
         first.setdefault(texts[path], path)
-    return {_split(path): text if first[text] == path else f"as {first[text]}" for path, text in texts.items()}
+    return {_split(path): text if first[text] == path else f"see {first[text]}" for path, text in texts.items()}
 
 
 def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
     lines += dict.fromkeys(note for source in sources for note in source.imported.notes)
     for source in sources:
-        lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
+        lines += [f"Not imported from {source.file}:"] if source.imported.dropped else []
         lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]
     return "\n".join(lines)
 

@@ -90,7 +90,8 @@ def _unshown_users(configuration: Configuration) -> list[str]:
     wanted = "RecordCountPerUser" in configuration.metrics.database.metrics
     if not wanted or any(each.enabled for each in configuration.authenticators.values()):
         return []
-    return ["metrics.database.metrics: RecordCountPerUser is left out, since anybody may see it: add an authenticator"]
+    text = "RecordCountPerUser is left out, because every client could see it: add an authenticator"
+    return [f"metrics.database.metrics: {text}"]
 
 
 def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
@@ -170,7 +171,7 @@ def configuration_model(models: InstanceModels) -> type[Configuration]:
 
 def _instance_model(section: str, installed: Mapping[str, AnyKind], name: str) -> Model:
     kind = installed[name]
-    added: dict[str, Any] = {"kind": (Literal[name], Field(description="What this is an instance of."))}
+    added: dict[str, Any] = {"kind": (Literal[name], Field(description="The kind of this instance."))}
     if isinstance(kind, CollectorKind) and kind.prefix is not None and "same_source_as" not in kind.config.model_fields:
         added["same_source_as"] = (str | None, Field(default=None, description=_SAME_SOURCE))
     if isinstance(kind, SenderKind):
@@ -180,13 +181,14 @@ def _instance_model(section: str, installed: Mapping[str, AnyKind], name: str) -
 
 
 _SAME_SOURCE = (
-    "The collector that reads the same jobs with the same record_prefix. Otherwise two such collectors are refused."
+    "The other collector that reads the same jobs with the same record_prefix. Two such collectors are refused without "
+    "this option."
 )
 
 
 _FROM = (
-    "The records to send: those of this daemon's collectors, those that clients wrote through the API (which stores "
-    "them itself), or all."
+    "The records to send: those of this daemon's collectors (collectors), those that clients wrote through the API "
+    "(api), or all."
 )
 
 
@@ -203,4 +205,4 @@ class _NothingInstalled(InstanceConfig):
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, _: Any) -> Any:  # Any: not validated
-        raise ValueError("no hook module brings a kind for this section (auditord hooks lists the modules)")
+        raise ValueError("no installed hook module has a kind for this section (auditord hooks lists the modules)")

@@ -115,7 +115,7 @@ def parse_listen(value: str) -> TcpListen | UnixListen:
         return _unix(value.removeprefix("unix:"))
     host, colon, port = value.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
-        raise ValueError(f"'{value}' is no address to listen on: {_FORMS}")
+        raise ValueError(f"'{value}' is not a listen address: {_FORMS}")
     return TcpListen(_host(host, value), int(port))
 
 
@@ -128,10 +128,10 @@ def _unix(path: str) -> UnixListen:
 def _host(host: str, value: str) -> str:
     if host.startswith("[") and host.endswith("]"):
         if not isinstance(ip_address(host[1:-1]), IPv6Address):
-            raise ValueError(f"'{value}': only an IPv6 address stands in brackets")
+            raise ValueError(f"'{value}': only an IPv6 address may be in brackets")
         return host[1:-1]
     if ":" in host:
-        raise ValueError(f"'{value}': an IPv6 address stands in brackets, such as [::1]:8000")
+        raise ValueError(f"'{value}': write an IPv6 address in brackets, such as [::1]:8000")
     return host
 
 

@@ -78,7 +78,7 @@ def with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Map
     try:
         return {"state_dir": default_state_dir(environ, os.getuid()), **values}
     except KeyError as error:
-        raise refusal(["state_dir: without HOME in the environment it must be written"]) from error
+        raise refusal(["state_dir: this option is required, because the environment has no HOME"]) from error
 
 
 def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:

@@ -57,7 +57,7 @@ def _checked_proxy(text: str) -> str:
     except ValueError as error:
         raise ValueError(f"{error}: write an address, a network such as 10.0.0.0/8, or unix") from error
     if network.prefixlen == 0:
-        raise ValueError(f"'{text}' is every address, so any client could pretend to be another: name only the proxies")
+        raise ValueError(f"'{text}' covers every address, so any client could pose as another: list only the proxies")
     return str(network)
 
 
@@ -69,23 +69,23 @@ class ApiSection(Section):
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
         description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and "
-        "mode; or a port of this host alone. The default skips [::1] on a host without IPv6; every "
-        "address of a list that you write must work.",
+        "mode; or only a port, for this host alone. The default skips [::1] on a host without IPv6; every "
+        "address that you list yourself must work.",
     )
     allow_insecure: bool = Field(
         default=False,
-        description="Allow addresses beyond this host without TLS or without an authenticator, and plain addresses "
-        "beside those with TLS. By default they are refused.",
+        description="Allow addresses that other hosts can reach without TLS or without an authenticator, and plain "
+        "TCP addresses beside addresses with TLS. By default both are refused.",
     )
     hosts: tuple[str, ...] = Field(
         default=(),
         description="Names with a dot, besides this host's own, that clients may use in requests without TLS. * "
-        "allows all names, which lets a page in a user's browser pretend to be this server.",
+        "allows all names, so that a web page can make a user's browser query this API (DNS rebinding).",
     )
     proxies: tuple[Annotated[str, AfterValidator(_checked_proxy)], ...] = Field(
         default=(),
         description="Trusted reverse proxies: addresses, networks, and unix for all clients of a unix socket. Their "
-        "headers tell the client's address, the host, and HTTP or HTTPS.",
+        "headers name the client's address, the host, and HTTP or HTTPS.",
     )
     proxy_headers: ProxyHeaders = Field(
         default="x-forwarded",
@@ -94,28 +94,31 @@ class ApiSection(Section):
     )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,
-        description="The answer to a record whose id is stored: same-run (success if the start time is the same), "
-        "refuse (AUDITOR's rule) or ignore (success).",
+        description="The answer to a record whose id is already stored: same-run (success if the start time is the "
+        "same, else refused), refuse (always refused, as in AUDITOR) or ignore (always success). The stored record "
+        "never changes.",
     )
     updates_while_away: Literal["queue", "refuse"] = Field(
         default="queue",
-        description="An update (PUT /record) while the record store is unavailable and the record is not in the "
-        "spool. queue answers 200 and keeps the update; if the record turns out not to exist, the update "
+        description="The answer to an update (PUT /record) while the record store is unavailable and the record is "
+        "not in the spool. queue answers 200 and keeps the update; if the record turns out not to exist, the update "
         "goes to quarantine. refuse answers 500.",
     )
     max_body: Size = Field(
-        default=64 << 20, gt=0, description="The largest request body; clients never split a bulk of records."
+        default=64 << 20,
+        gt=0,
+        description="The largest request body. AUDITOR's clients never split a bulk of records.",
     )
     max_uploads: Size = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="Memory for all in-flight request bodies; each principal gets at most half. Others wait.",
+        description="Memory for all in-flight request bodies; each principal gets at most half. Further requests wait.",
     )
     max_long_reads: int = Field(
         default=8,
         ge=2,
         description="How many long answers (records, sums) may read the store at once; each principal gets at most "
-        "half. Others wait. With PostgreSQL at most store.pool_size minus two.",
+        "half. Further ones wait. With PostgreSQL at most store.pool_size minus two.",
     )
     max_unread: Size = Field(
         default=1 << 30,
@@ -125,19 +128,19 @@ class ApiSection(Section):
     max_connections: int = Field(
         default=1_000,
         ge=16,
-        description="The maximum of open client connections; an address other than a proxy's gets at most half. Above "
-        "it, the connections that have been idle longest are closed. The process's limit of open files, "
-        "minus some hundreds, applies as well.",
+        description="The maximum number of open client connections; an address other than a proxy's gets at most "
+        "half. Above the maximum, the connections that have been idle longest are closed. The process's limit of "
+        "open files, minus a few hundred, applies as well.",
     )
     requests_per_second: float | None = Field(
-        default=None, gt=0, description="The mean rate of requests of each principal; further requests wait."
+        default=None, gt=0, description="Requests per second for each principal, on average; further ones wait."
     )
 
     @field_validator("listen")
     @classmethod
     def _somewhere(cls, listen: tuple[Listen, ...]) -> tuple[Listen, ...]:
         if not listen:  # a constraint of the field would also report lists with invalid members
-            raise ValueError("write at least one address, or enabled: false")
+            raise ValueError("list at least one address, or set enabled: false")
         return listen
 
 
@@ -158,7 +161,8 @@ class StoreSection(Section):
         "nothing.",
     )
     sslrootcert: Path | None = Field(
-        default=None, description="Certificates of the CAs that may sign the server's certificate; or system."
+        default=None,
+        description="PEM file of the CAs that may sign the server's certificate; or system.",
     )
     sslcert: Path | None = Field(default=None, description="The client certificate for the login.")
     sslkey: Path | None = Field(
@@ -168,7 +172,8 @@ class StoreSection(Section):
         default=10,
         ge=2,
         le=1_000,
-        description="The maximum of connections for short statements, and of those for long answers.",
+        description="The maximum number of connections for short statements; long answers use up to the same number "
+        "again.",
     )
     replica: str | None = Field(
         default=None,
@@ -179,7 +184,7 @@ class StoreSection(Section):
     replica_max_lag: Duration = Field(
         default=timedelta(seconds=30),
         gt=timedelta(seconds=2),
-        description="The largest lag of the replica; beyond it url answers.",
+        description="The largest lag of the replica; beyond it, queries go to url.",
     )
 
     @model_validator(mode="before")
@@ -202,14 +207,14 @@ class StoreSection(Section):
         fields = type(self).model_fields
         given = [name for name in fields if name != "url" and getattr(self, name) != fields[name].default]
         if given and not is_postgresql(self.url):
-            raise ValueError(f"{given[0]} is for PostgreSQL only: leave it out, or write a url postgresql://…")
+            raise ValueError(f"{given[0]} is for PostgreSQL only: remove it, or set url to postgresql://…")
         return self
 
     @field_validator("replica")
     @classmethod
     def _without_password(cls, url: str | None) -> str | None:
         if url is not None and (_PASSWORD.fullmatch(url) or _PASSWORD_PARAMETER.fullmatch(url)):
-            raise ValueError("leave the password out: it is that of store.password")
+            raise ValueError("remove the password: the replica uses store.password")
         return url
 
     @field_validator("url")
@@ -221,7 +226,7 @@ class StoreSection(Section):
 
 
 class HooksSection(Section):
-    """The installed hook modules, and those that are not loaded."""
+    """Hook modules that are not loaded."""
 
     disabled: tuple[str, ...] = Field(
         default=(), description="Entry points or modules not to load, for example a broken one."
@@ -246,7 +251,7 @@ class LoggingSection(Section):
 
 
 class ShutdownSection(Section):
-    """The end of the daemon."""
+    """How the daemon stops."""
 
     grace: Duration = Field(
         default=timedelta(seconds=30),
@@ -296,9 +301,9 @@ class Configuration(Section):
     def _refuse_archive(cls, values: Any) -> Any:  # Any: not validated yet
         if is_section(values) and "archive" in values:
             raise ValueError(
-                "archive: the lake has old records now. Write instead:\n"
-                "  lake: {enabled: true, name: NAME}    # NAME tells this record store from others, for ever\n"
-                "  lake: {keep_months: 24}              # in the same section: older records are in the lake alone"
+                "archive: the lake has replaced the archive. Write instead:\n"
+                "  lake: {enabled: true, name: NAME}    # the permanent and unique name of this record store\n"
+                "  lake: {keep_months: 24}              # in the same section: older records are only in the lake"
             )
         return values
 

@@ -29,7 +29,7 @@ class ReferencedSecret(SecretStr):
         try:
             self._secret_value = self._read()
         except ValueError as error:
-            _log.warning("a secret cannot be read again, the former one is used: %s", error)
+            _log.warning("cannot read a secret again, so its previous value stays in use: %s", error)
         return self._secret_value
 
 
@@ -46,7 +46,7 @@ class UnreadSecret(SecretStr):
 
     def get_secret_value(self) -> str:
         """Raise ConfigurationError, because the secret is needed."""
-        raise ConfigurationError(f"a secret is needed for this: {self._reason}")
+        raise ConfigurationError(f"this needs a secret that cannot be read: {self._reason}")
 
 
 def referenced(resolve: ResolveSecret) -> ResolveSecret:

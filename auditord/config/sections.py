@@ -32,7 +32,7 @@ READY_MADE: Final[Mapping[str, Role]] = {
 
 
 class RoleSection(Section):
-    """The permissions of a role, and its records."""
+    """The permissions of a role, and the records to which they apply."""
 
     permissions: tuple[Permission, ...] = Field(
         min_length=1, description="Any of read, write, update, metrics, operate and administer."
@@ -40,8 +40,8 @@ class RoleSection(Section):
     rows: Mapping[Value, tuple[Value, ...]] | None = Field(
         default=None,
         min_length=1,
-        description="The visible records: meta keys, each with its allowed values; a record must have one of them for "
-        "every key. self is the caller's own user name.",
+        description="The visible records: meta keys, each with its allowed values; a record must have an allowed "
+        "value for every key. self is the caller's own user name.",
     )
     sites: tuple[Value, ...] | None = Field(
         default=None, min_length=1, description="The sites (site_id, site) whose records may be written and updated."
@@ -84,28 +84,28 @@ class AccessSection(Section):
 
 def _positive(amount: Decimal) -> Decimal:
     if not amount.is_finite() or amount <= 0:
-        raise ValueError("a pledge is larger than 0")
+        raise ValueError("a pledge must be larger than 0")
     return amount
 
 
 class PledgeSection(Section):
-    """A capacity that is promised to a site or a group for a time."""
+    """Capacity pledged for a site or a group over a period."""
 
     site: str | None = Field(default=None, min_length=1, description="The site; without it, all sites together.")
     group: str | None = Field(default=None, min_length=1, description="The group; without it, all groups together.")
     score: str | None = Field(
-        default=None, min_length=1, description="The benchmark in whose unit the amount is; without it, cores."
+        default=None, min_length=1, description="The benchmark whose unit the amount has; without it, cores."
     )
     amount: Annotated[Decimal, AfterValidator(_positive)] = Field(
         description="Constant power: cores, or cores times score (such as HEPscore23)."
     )
     first: date = Field(alias="from", description="The first day.")
-    end: date = Field(alias="to", description="The day after the last one.")
+    end: date = Field(alias="to", description="The day after the last day.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "PledgeSection":
         if self.end <= self.first:
-            raise ValueError("'to' is not behind 'from'")
+            raise ValueError("'to' must be after 'from'")
         return self
 
     def pledge(self) -> "Pledge":
@@ -135,7 +135,7 @@ def _checked_source(text: str) -> str:
 
 def _checked_root(text: str) -> str:
     if not _ROOT.fullmatch(text):
-        raise ValueError(f"'{text}' is no path such as /accounting: it begins with a slash and does not end with one")
+        raise ValueError(f"'{text}' is not a path such as /accounting: it must begin with a slash and not end with one")
     return text
 
 
@@ -207,7 +207,7 @@ class DatabaseMetricsSection(Section):
     """The gauges about the records, under AUDITOR's names.
 
     The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often
-    say ``site``, ``group`` and ``user``, which is AUDITOR's own default.
+    have ``site``, ``group`` and ``user``, which are AUDITOR's own defaults.
     """
 
     interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
@@ -261,8 +261,8 @@ class MetricsSection(Section):
 
 
 class AuditSection(Section):
-    """The nightly audit of every collector that can list its source; ``auditord audit`` needs none of it."""
+    """The nightly audit of every collector that can list its source; ``auditord audit`` works without it."""
 
-    enabled: bool = Field(default=True, description="Audit every night; with false only auditord audit compares.")
+    enabled: bool = Field(default=True, description="Audit every night; if false, only auditord audit compares.")
     schedule: Schedule = Field(default="23 3 * * *", description="Start times: five cron fields in UTC.")
     days: int = Field(default=3, ge=1, le=366, description="How many whole days (UTC) before today to compare.")

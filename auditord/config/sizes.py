@@ -35,7 +35,7 @@ def parse_size(value: Any) -> Any:  # Any: the value in the file
         return value
     match = _SIZE.fullmatch(value)
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"'{value}' is no size: write a whole number with B, kB, MB, GB, KiB, MiB or GiB")
+        raise ValueError(f"'{value}' is not a size: write a whole number with B, kB, MB, GB, KiB, MiB or GiB")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -77,7 +77,7 @@ def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
     if values is None:
         return Document()
     if not is_section(values):
-        raise ConfigurationError(f"{name}:1: the file must hold a mapping such as 'state_dir: /var/lib/auditord'")
+        raise ConfigurationError(f"{name}:1: the file must contain a mapping such as 'state_dir: /var/lib/auditord'")
     return Document(values, reader.origins)
 
 
@@ -106,10 +106,10 @@ class _Reader:
         """
         self._values += 1
         if self._values > _MOST_VALUES:
-            raise ConfigurationError(f"{self._origin(node)}: more than {_MOST_VALUES:,} values: use anchors less often")
+            raise ConfigurationError(f"{self._origin(node)}: more than {_MOST_VALUES:,} values: use fewer anchors")
         self.origins.setdefault(path, self._origin(node))
         if any(node is enclosing for enclosing in self._open):
-            return self._fault(node, "an anchor refers to what encloses it")
+            return self._fault(node, "an anchor refers to a value that contains it")
         self._open.append(node)
         value = self._value(node, path)
         self._open.pop()
@@ -117,7 +117,7 @@ class _Reader:
 
     def _value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
         if node.tag not in _TAGS:
-            return self._fault(node, f"the tag {node.tag} is not known here")
+            return self._fault(node, f"the tag {node.tag} is not supported")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -131,7 +131,7 @@ class _Reader:
                 continue
             if key in mapping:
                 first = self.origins[(*path, key)].line
-                self._fault(key_node, f"the key '{key}' is repeated (first in line {first}): keep one")
+                self._fault(key_node, f"the key '{key}' is repeated (first on line {first}): keep one")
                 continue
             self.origins[(*path, key)] = self._origin(key_node)
             mapping[key] = self.value(value_node, (*path, key))
@@ -142,7 +142,7 @@ class _Reader:
             self._fault(node, "a key must be plain text")
             return None
         if node.tag == _PLAIN and node.value == "<<":
-            self._fault(node, "merge keys (<<) are not known in YAML 1.2: write the options out")
+            self._fault(node, "merge keys (<<) do not exist in YAML 1.2: write the options out")
             return None
         return str(node.value)
 

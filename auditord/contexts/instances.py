@@ -62,7 +62,9 @@ def own_folder(state_dir: Path, instance: str) -> Path:
         make_private_folder(folder, 0o700)
         folder.chmod(0o700)  # a volume's owner may have opened it to a group (fsGroup)
     except OSError as error:
-        raise AuditordError(f"{folder} cannot be used: {error.strerror}: it must be the daemon's own") from error
+        raise AuditordError(
+            f"{folder} cannot be used: {error.strerror}: it must belong to the daemon's user"
+        ) from error
     return folder
 
 
@@ -399,7 +401,7 @@ class Child(asyncio.SubprocessProtocol):
 def _exit_text(returncode: int | None) -> str:
     if returncode is None or returncode >= 0:
         return f"ended with exit code {returncode}"
-    return f"was ended by signal {signal.Signals(-returncode).name}"
+    return f"was killed by signal {signal.Signals(-returncode).name}"
 
 
 async def _kill_group(child: Child, pid: int) -> None:

@@ -97,7 +97,9 @@ class StorePluginContext(InstanceContext):
     def redactor(self) -> Redactor:
         """The remover of personal data from the records."""
         if self.own_records is None:
-            raise AuditordError(f"{self.instance}: only this daemon's own records can be changed: leave out source")
+            raise AuditordError(
+                f"{self.instance}: only this daemon's own records can be changed: remove the option source"
+            )
         return self.own_records
 
     def show(self, text: str) -> None:
@@ -367,12 +369,12 @@ def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
 
 def _fault(declared: Any) -> str | None:  # Any: what a hook module yields
     if not isinstance(declared, Panel):
-        return f"declares {declared!r} among its panels: yield values of Panel"
+        return f"declares {declared!r} as a panel: yield instances of Panel"
     panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields
     if not (isinstance(panel.name, str) and re.fullmatch(INSTANCE_NAME, panel.name)):
         return f"declares the panel '{panel.name}', whose name is no identifier: small letters, digits and _"
     if not inspect.iscoroutinefunction(panel.show):
         return f"declares the panel '{panel.name}', whose show is not async: write 'async def', without yield"
     if not isinstance(panel.permission, Permission):
-        return f"declares the panel '{panel.name}', whose permission is none of auditord_hookspecs.Permission"
+        return f"declares the panel '{panel.name}', whose permission is not an auditord_hookspecs.Permission"
     return None

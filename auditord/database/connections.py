@@ -12,17 +12,17 @@ from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 from auditord_hookspecs import AuditordError
 
 _ADVICE: Final = {
-    sqlite3.SQLITE_FULL: "there is no room left on its disk; make room, writing resumes by itself",
-    sqlite3.SQLITE_BUSY: "another process holds its lock; find it with `fuser` and end it, writing resumes by itself",
-    sqlite3.SQLITE_LOCKED: "another process holds its lock; find it with `fuser` and end it, writing resumes by itself",
+    sqlite3.SQLITE_FULL: "there is no room left on its disk; free some space, then writing resumes",
+    sqlite3.SQLITE_BUSY: "another process holds its lock; find it with `fuser` and end it, then writing resumes",
+    sqlite3.SQLITE_LOCKED: "another process holds its lock; find it with `fuser` and end it, then writing resumes",
     sqlite3.SQLITE_PROTOCOL: "another process holds its lock; find it with `fuser` and end it",
     sqlite3.SQLITE_IOERR: "its disk reports an input/output error; look at the kernel's log and check the disk",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; the folder must exist, and this user must be allowed to use it",
-    sqlite3.SQLITE_READONLY: "this user may not write it; check owner and mode of the file and of its folder",
+    sqlite3.SQLITE_READONLY: "this user may not write to it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_PERM: "this user may not use it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_AUTH: "this user may not use it; check owner and mode of the file and of its folder",
-    sqlite3.SQLITE_CORRUPT: "it is damaged and no longer written; `auditord database check` says how to proceed",
-    sqlite3.SQLITE_NOTADB: "it is damaged and no longer written; `auditord database check` says how to proceed",
+    sqlite3.SQLITE_CORRUPT: "it is damaged and no longer written to; `auditord database check` says how to proceed",
+    sqlite3.SQLITE_NOTADB: "it is damaged and no longer written to; `auditord database check` says how to proceed",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
     sqlite3.SQLITE_INTERRUPT: "the query was interrupted",
 }
@@ -165,13 +165,13 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
 
 def _refusal(error: sqlite3.Error, path: Path) -> AuditordError:
     if is_foreign(error):
-        return SchemaMismatch(f"{path} is no SQLite database: name another file, auditord leaves this one alone.")
+        return SchemaMismatch(f"{path} is not an SQLite database: name another file; this one was not changed.")
     try:
         path.stat()
     except FileNotFoundError:
         return StoreUnavailable(
-            f"Nothing has been collected yet: there is no {path}. The daemon makes it when it starts (auditord run). "
-            "If it was there before, mount its disk, or correct state_dir and store.url."
+            f"Nothing has been collected yet: there is no {path}. The daemon creates it when it starts (auditord run). "
+            "If it existed before, mount its disk, or correct state_dir and store.url."
         )
     except OSError:  # such as a folder that this user may not search
         pass

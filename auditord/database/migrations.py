@@ -68,15 +68,15 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
         return
     if mark == BEFORE_1_0 != migrations.application_id:
         raise SchemaMismatch(
-            f"{path} was made by a version of auditord before 1.0: `auditord database copy` takes over what version "
-            "0.1.0 has made; nothing else was ever released."
+            f"{path} was made by a version of auditord before 1.0: `auditord database copy` copies records from "
+            "version 0.1.0, the only earlier release."
         )
     if mark != migrations.application_id:
-        raise SchemaMismatch(f"{path} is another program's database: name another file, auditord leaves it alone.")
+        raise SchemaMismatch(f"{path} is another program's database: name another file; this one was not changed.")
     if version > len(migrations.scripts):
         raise SchemaMismatch(
             f"{path} has schema {version}, this version of auditord knows up to {len(migrations.scripts)}: "
-            "install the newer version again, or restore the backup from before it."
+            "install the newer version again, or restore a backup from before the upgrade."
         )
 
 
@@ -92,7 +92,7 @@ def require_current(connection: sqlite3.Connection, migrations: Migrations, path
     if (version := _version(connection)) < len(migrations.scripts):
         raise SchemaMismatch(
             f"{path} has schema {version}, this version of auditord needs {len(migrations.scripts)}: "
-            "start the daemon once, it migrates the file."
+            "start the daemon once to migrate the file."
         )
 
 
@@ -105,8 +105,8 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
     version, newest = _version(connection), len(migrations.scripts)
     if 0 < version < newest:
         _log.info(
-            "migrating %s from schema %d to %d; millions of records take minutes. It may be interrupted: nothing has "
-            "changed then",
+            "migrating %s from schema %d to %d; millions of records take minutes. It may be interrupted, which "
+            "changes nothing",
             path, version, newest,
         )  # fmt: skip
     watch = Watch()
@@ -184,7 +184,7 @@ class Watch:
         now = self._clock()
         if now - self._said >= SAID_EVERY:
             self._said = now
-            _log.info("%s: still at work, for %.0f s now", self._doing, now - self._began)
+            _log.info("%s: still running after %.0f s", self._doing, now - self._began)
         return self.stopped or _cancelled()
 
 

@@ -311,7 +311,7 @@ class Snapshots:
     def end(self, snapshot: AnySnapshot) -> None:
         """Close an answer and free its connection."""
         self.open.discard(snapshot)
-        snapshot.abandon(StoreUnavailable(f"The answer from {self._path} has been left."))
+        snapshot.abandon(StoreUnavailable(f"The answer from {self._path} was abandoned by its reader."))
 
     def end_all(self) -> None:
         """Abandon every answer, because the database is being closed."""
@@ -323,8 +323,8 @@ class Snapshots:
         if not self.open or self._log_size() <= self._most_log:
             return
         reason = StoreUnavailable(
-            f"The answer was read too slowly: it kept the log of {self._path} from being emptied, which has more than "
-            f"{self._most_log} bytes. Ask again for less, or read faster."
+            f"The answer was read too slowly: the log of {self._path} could not be emptied meanwhile, and has more "
+            f"than {self._most_log} bytes. Request less, or read faster."
         )
         for snapshot in list(self.open):
             if self._clock() - snapshot.began > self._patience:

@@ -78,7 +78,7 @@ def _hook_lines(function: Function) -> Iterator[str]:
 _TYPES: Final = """\
 # Every type of the contract
 
-All of it is imported from `auditord_hookspecs`. Times are aware `datetime`s, periods `timedelta`s; where a number has a
+Import all of it from `auditord_hookspecs`. Times are aware `datetime`s, periods `timedelta`s; where a number has a
 unit, its line says so. `auditord manual hooks` has the hooks, `auditord manual writing-plugins` is the tutorial.
 """
 
@@ -176,7 +176,7 @@ def _class_lines(node: ast.ClassDef) -> Iterator[str]:
     said = documented(ast.get_docstring(node) or "")
     yield f"{said.text}\n"
     if bases := [base for base in map(ast.unparse, node.bases) if base in auditord_hookspecs.__all__]:
-        yield f"Has all that {' and '.join(f'[{base}](#{base.lower()})' for base in bases)} has.\n"
+        yield f"Inherits from {' and '.join(f'[{base}](#{base.lower()})' for base in bases)}.\n"
     if fields := [f"- `{name}`: `{kind}`. {text}" for name, kind, text in fields_of(node)]:
         yield "\n".join(fields) + "\n"
     yield from _example(said)

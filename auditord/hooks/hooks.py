@@ -76,7 +76,9 @@ def _needs_more(error: ImportError) -> str:
     """Return the remedy if an import needs a later version of the contract."""
     if (error.name or "").partition(".")[0] != auditord_hookspecs.__name__:
         return ""
-    return f"; this auditord has contract {CONTRACT} of hook modules: a module for a later one needs a newer auditord"
+    return (
+        f"; this auditord has contract {CONTRACT} of hook modules: a module for a later contract needs a newer auditord"
+    )
 
 
 def _in_time(described: HookModule, load: Callable[[], object]) -> object:

@@ -63,7 +63,7 @@ class KindCollection:
         for module, kind in declared:
             reasons = list(_unusable(kind, kind_type, section))
             if not reasons and (owner := self._owners.setdefault((section, kind.name), module)) is not module:
-                reasons = [f"brings the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
+                reasons = [f"declares the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
             self.faults += [f"{module} {reason}" for reason in reasons]
             if not reasons:
                 made = partial(_made, module, kind, kind_type, section)
@@ -93,12 +93,12 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
     declared: Any = kind  # Any: a Struct that is made by a call checks none of its fields
     called = f"declares the kind '{declared.name}' of {section}, "
     if not (isinstance(declared.name, str) and re.fullmatch(INSTANCE_NAME, declared.name)):
-        yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"
+        yield f"{called}whose name is not an identifier: lower-case letters, digits and _, starting with a letter"
     if isinstance(kind, Deferred):
         return
     base, named = (Section, "Section") if kind_type is ImporterKind else (InstanceConfig, "RunConfig or InstanceConfig")
     if not (inspect.isclass(declared.config) and issubclass(declared.config, base)):
-        yield f"{called}whose config is no model derived from {named}"
+        yield f"{called}whose config is not a model derived from {named}"
     elif "kind" in declared.config.model_fields:
         yield f"{called}whose config has an option 'kind', which the host adds itself"
     if reason := _wrong_function(declared):
@@ -110,13 +110,13 @@ def _wrong_function(kind: AnyKind | ImporterKind[Any]) -> str | None:
         return "whose collect never yields a batch: write yield" if inspect.iscoroutinefunction(kind.collect) else None
     if isinstance(kind, PluginKind):
         yields = inspect.isasyncgenfunction(kind.run) or inspect.isgeneratorfunction(kind.run)
-        return "whose run yields: it is awaited, so write no yield" if yields else None
+        return "whose run yields: it is awaited, so remove the yield" if yields else None
     if isinstance(kind, TransformKind):
         return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
     if isinstance(kind, ImporterKind):
         return "whose open is async: it is called without waiting" if inspect.iscoroutinefunction(kind.open) else None
     made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
-    return "whose open is no context manager: decorate it with @asynccontextmanager" if made else None
+    return "whose open is not a context manager: decorate it with @asynccontextmanager" if made else None
 
 
 def specified_hooks() -> Mapping[str, Function]:

@@ -21,8 +21,8 @@ _BEGINNING: Final = """\
 # Every option of the configuration
 
 The daemon reads `/etc/auditord/auditord.yml`, or the files that `--config` or else `AUDITORD_CONFIG` names, and
-merges the files `conf.d/*.yml` beside it, in the order of their names; the environment wins over all:
-`AUDITORD_COLLECTORS__SLURM__INTERVAL=10m` (lists as JSON). It runs without any of this: then it keeps records in an
+merges the files `conf.d/*.yml` beside it, in the order of their names; the environment overrides them all:
+`AUDITORD_COLLECTORS__SLURM__INTERVAL=10m` (lists as JSON). Without any configuration, it keeps records in an
 SQLite file and serves them on 127.0.0.1:8000.
 
 Durations: `30s`, `5m`, `1h30m`, `1d`. Sizes: `64MiB`. Secrets: `file:/path`, `env:NAME`, `credential:name` (systemd).
@@ -89,7 +89,7 @@ class _Writer:
         text = " ".join(described.replace("``", "`").split())
         words = [text if text.endswith(".") else f"{text}."] if text else []
         kind = " or ".join(dict.fromkeys(self._types(option)))
-        words.append(f"{kind[:1].upper()}{kind[1:]}{'; needed' if needed else _default(option, default)}.")
+        words.append(f"{kind[:1].upper()}{kind[1:]}{'; required' if needed else _default(option, default)}.")
         return f"- `{path}`: {' '.join(words)}"
 
     def _types(self, option: Schema) -> Iterator[str]:

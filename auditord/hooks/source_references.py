@@ -269,8 +269,8 @@ def _page_texts() -> Mapping[str, str]:
 _ERRORS: Final = """\
 # Every error
 
-Words of a message find its entry: `auditord manual WORD WORD`. The parts that vary are … here. There are
-pages of [exit codes](exit-codes.md) and of [symptoms](troubleshooting.md).
+To find an error, search for words of its message: `auditord manual WORD WORD`. Variable parts are shown as … here.
+See also [exit codes](exit-codes.md) and [symptoms](troubleshooting.md).
 
 """
 STATUSES: Final[Mapping[int, tuple[str, str]]] = {
@@ -278,12 +278,12 @@ STATUSES: Final[Mapping[int, tuple[str, str]]] = {
     401: ("the caller is unknown", "send a token or a certificate, or log in: `auditord manual access`"),
     403: ("the caller may not do this", "get a role that allows it: `auditord manual access`; see the audit log"),
     404: ("there is no such path, record, instance or entry", "check id and path; `/openapi.json` lists all paths"),
-    405: ("the path does not take this method", "use one of those in the header `Allow`"),
-    409: ("it has changed meanwhile, or is impossible in this state", "look again, then decide"),
-    413: ("the body is too large", "split it, or raise `api.max_body`"),
-    415: ("the body has an unsupported type", "send `application/json`, or what the text names"),
+    405: ("the path does not support this method", "use one of the methods in the header `Allow`"),
+    409: ("the state has changed meanwhile, or does not allow this", "look again, then decide"),
+    413: ("the body is too large", "split the body, or raise `api.max_body`"),
+    415: ("the body has an unsupported type", "send `application/json`, or the type that the text names"),
     421: ("the request is for another host's name", "add the name to `api.hosts`"),
-    422: ("it is valid, but cannot be done", "correct what the text names"),
+    422: ("the request is valid, but cannot be done", "correct what the text names"),
     500: ("the id is taken (`RECORD_EXISTS`, as in AUDITOR), or the store is unavailable", "post one by one, or later"),
     503: ("the store, or the requested part, is unavailable now", "try again later; `auditord status` has the reason"),
 }  # fmt: skip

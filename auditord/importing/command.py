@@ -136,12 +136,12 @@ _IS: Final = {
     RowState.STILL_OPEN: "are open in the store and closed in the source",
     RowState.DIFFERENT: "differ from the stored record",
     RowState.OTHER_RUN: "have an id that belongs to another run in the store",
-    RowState.OTHER_RUNTIME: "have another runtime in the source than from start to stop, which counts here",
-    RowState.UNREADABLE: "are no valid records",
+    RowState.OTHER_RUNTIME: "have another runtime in the source than from start to stop; the latter counts",
+    RowState.UNREADABLE: "are not valid records",
 }
 
 _WOULD: Final = _IS | {
-    RowState.SAME: "are in the store already",
+    RowState.SAME: "are already in the store",
     RowState.MISSING: "would be imported",
     RowState.DELETED: "were deleted from the store, and would be left out",
     RowState.STILL_OPEN: "would close a record that is open in the store",
@@ -151,13 +151,14 @@ _WOULD: Final = _IS | {
 def _print_verdict(findings: Findings, of: str | None) -> None:
     if findings.count:
         say(
-            f"{counted(findings.count, 'row of the source is', 'rows of the source are')} not in the store unchanged",
+            f"{counted(findings.count, 'row of the source is', 'rows of the source are')} missing in the store or "
+            "different there",
             err=True,
         )
         if of is not None:
             say(
                 f"Run the same command again to import the records that {of} has received meanwhile. With --replace it "
-                "also corrects stored records of the same runs with other content, and restores deleted ones.",
+                "also corrects stored records of the same runs whose content differs, and restores deleted ones.",
                 err=True,
             )
     elif of is not None:
@@ -202,7 +203,7 @@ FOLDER: Final = "imports"
 _IMPORTERS: Final = "auditord.importers"
 
 _HELP: Final = """\
-Take over the records of an {title}.
+Import the records of an {title}.
 
 {help}
 
@@ -248,8 +249,8 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
     @click.option(
         "--replace",
         is_flag=True,
-        help="Correct stored records of the same runs with other content, which stays in their history, and restore"
-        " records that were deleted here.",
+        help="Correct stored records of the same runs whose content differs (the history keeps the old versions), and"
+        " restore records that were deleted here.",
     )
     @click.option(
         "--restart", is_flag=True, help="Read from the beginning, not from the position of an earlier attempt."
@@ -411,5 +412,5 @@ def _explained(configuration: Configuration) -> Generator[None, None, None]:
     except StateInUse as error:
         raise StateInUse(
             f"{error}. A record store in SQLite ({configuration.store.url}) has one writer: import while the daemon is "
-            "stopped (its collectors catch up afterwards), or look with --dry-run, which works beside it"
+            "stopped (its collectors catch up afterwards), or use --dry-run, which works while the daemon runs"
         ) from error

@@ -143,8 +143,8 @@ def _other_runtime(page: ImportPage, place: int, record: Record, stored: bytes) 
     if record.stop_time is None or said is None or said == record.runtime:
         return None
     reason = (
-        f"{record.record_id}: the source has a runtime of {said} s, and from start to stop it is {record.runtime} s, "
-        "which counts here"
+        f"{record.record_id}: the source has a runtime of {said} s, but from start to stop it is {record.runtime} s; "
+        "the latter counts"
     )
     row = page.row(place)
     return RowProblem(RowState.OTHER_RUNTIME, row.where, reason, row.text, stored)
@@ -152,8 +152,8 @@ def _other_runtime(page: ImportPage, place: int, record: Record, stored: bytes) 
 
 _WORDS = {
     Verdict.SAME: (RowState.SAME, ""),
-    Verdict.CLOSED: (RowState.STILL_OPEN, "the store has it without a stop time"),
-    Verdict.DIFFERENT: (RowState.DIFFERENT, "the store has it with other content or another stop time"),
+    Verdict.CLOSED: (RowState.STILL_OPEN, "the stored record has no stop time"),
+    Verdict.DIFFERENT: (RowState.DIFFERENT, "the stored record has other content or another stop time"),
     Verdict.EXISTS: (RowState.OTHER_RUN, "the store has a record of this id with another start time"),
 }
 

@@ -75,7 +75,9 @@ class PositionFile(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return Progressed()
         except (OSError, msgspec.DecodeError) as error:
-            raise BadPosition(f"{self.path} cannot be used: {error}; with --restart it is not needed") from error
+            raise BadPosition(
+                f"{self.path} cannot be used: {error}; use --restart to import from the beginning without it"
+            ) from error
 
     def write(self, progressed: Progressed) -> None:
         """Replace the file durably and atomically.

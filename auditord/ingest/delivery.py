@@ -31,14 +31,15 @@ from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
 _REMEDY: Final = (
-    "`auditord restore FOLDER --continue`, with a backup, lets collectors collect the missing records again; or put "
-    "back the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and then "
+    "`auditord restore FOLDER --continue` (with a backup) makes collectors collect the missing records again; or put "
+    "back a store and a spool.db that belong together; or accept this pair with `auditord database adopt`, and then "
     "collect the missing records again (`auditord collect NAME --from DATE --to DATE`)."
 )
 
 _LOST_SPOOL_REMEDY: Final = (
-    "`auditord restore FOLDER --continue`, with a backup, or `auditord restore --continue --without-backup` lets "
-    "collectors collect again; or put spool.db back; or begin with a new one by `auditord database adopt`."
+    "`auditord restore FOLDER --continue` (with a backup) or `auditord restore --continue --without-backup` makes "
+    "collectors collect the missing records again; or put spool.db back; or start with a new one: "
+    "`auditord database adopt`."
 )
 
 
@@ -145,12 +146,10 @@ def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path
 
 def _lost_spool(daemon: KnownDaemon) -> str:
     queued = daemon.state.queued
-    lost = (
-        f"the {counted(queued, 'entry')} that waited in it when it was last heard of" if queued else "what waited in it"
-    )
+    lost = f"the {counted(queued, 'entry')} queued in it when it was last seen" if queued else "entries queued in it"
     return (
-        "This state folder has no spool.db any more, or a new one, beside a record store that knows another: without "
-        f"its checkpoints collectors would not read again what they have missed since, and {lost} may be lost. "
+        "The spool.db of this state folder that the record store knows is missing, or was replaced by a new one. "
+        f"Without its checkpoints, collectors would not collect what they have missed since, and {lost} may be lost. "
         f"{_LOST_SPOOL_REMEDY}"
     )
 
@@ -158,10 +157,10 @@ def _lost_spool(daemon: KnownDaemon) -> str:
 def _namesake(daemon: KnownDaemon) -> str:
     state, ago = daemon.state, timedelta(seconds=daemon.age // timedelta(seconds=1))
     return (
-        f"A daemon that calls its host {state.host} and its state folder {state.state_dir}, as this one does, was "
-        f"heard of {ago} ago by the record store, and this folder has another spool.db, or none. If it runs on another "
-        "machine or in another container, give the two different host names; or let this one begin with a spool.db of "
-        f"its own by `auditord database adopt`. If it was this one, whose spool.db is lost: {_LOST_SPOOL_REMEDY}"
+        f"A daemon with this host name ({state.host}) and state folder ({state.state_dir}) reported to the record "
+        f"store {ago} ago, but this folder has another spool.db, or none. If that daemon runs on another machine or in "
+        "another container, give the two different host names, or let this one start with its own spool.db: "
+        f"`auditord database adopt`. If it was this daemon, whose spool.db is lost: {_LOST_SPOOL_REMEDY}"
     )
 
 
@@ -174,16 +173,16 @@ def _mismatch(own: int, known: int) -> str:
     if known == 0:
         return (
             "The record store does not know this state folder's spool.db, which has delivered records to a store: it "
-            f"is another store, one that was made anew, or a copy from before that. {_REMEDY}"
+            f"is another store, a newly created one, or a copy made before the first delivery. {_REMEDY}"
         )
     if known < own:
         return (
-            f"The record store is an older copy than this state folder's spool.db knows (generation {known} of {own}): "
-            f"records written since are missing there, and collectors would not collect their part again. {_REMEDY}"
+            f"The record store is an older copy of the one that this state folder's spool.db knows (generation {known} "
+            f"of {own}): records written since are missing, and collectors would not collect theirs again. {_REMEDY}"
         )
     return (
-        f"This state folder's spool.db is an older copy than the record store knows (generation {own} of {known}): "
-        f"its checkpoints are too old, and entries queued in it since are missing. {_REMEDY}"
+        f"This state folder's spool.db is an older copy of the one that the record store knows (generation {own} of "
+        f"{known}): its checkpoints are too old, and entries queued since are missing. {_REMEDY}"
     )
 
 
@@ -242,7 +241,7 @@ class StoreSink:
             return {}
         stored = await self._store.documents([_id_of(entry) for _, entry in limited])
         return {
-            position: f"The stored record {_id_of(entry)!r} is of a site that {_client(entry)} may not change."
+            position: f"The stored record {_id_of(entry)!r} belongs to a site that {_client(entry)} may not change."
             for position, entry in limited
             if (document := stored.get(_id_of(entry))) is not None and not _may_change(entry, decode_record(document))
         }

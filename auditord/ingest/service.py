@@ -161,7 +161,7 @@ class Ingest:
         """
         roles = updating_roles(principal, update.record_id)
         if roles is not None and not roles:
-            raise Forbidden(f"record {update.record_id!r} has the prefix of others")
+            raise Forbidden(f"record {update.record_id!r} has a prefix that its sender may not write")
         await self._claims.take((update.record_id,))
         try:
             return await self._stop(update, roles, provenance)
@@ -184,9 +184,9 @@ class Ingest:
         if outage is not None:
             count = len(submission.records)
             _log.warning(
-                "the record store is away (%s): %s to the spool",
+                "the record store is unavailable (%s): %s queued in the spool",
                 outage,
-                counted(count, "posted record goes", "posted records go"),
+                counted(count, "posted record is", "posted records are"),
             )
             queued = await _classify_without_store(submission, waiting)
         await self._queue(queued, submission.provenance)
@@ -224,7 +224,7 @@ class Ingest:
         except StoreUnavailable as error:
             if not waiting and not self._queue_updates:
                 raise
-            _log.warning("the record store is away (%s): an update goes to the spool", error)
+            _log.warning("the record store is unavailable (%s): an update is queued in the spool", error)
             found = None if self._may_be_theirs(update, roles, provenance, waiting) else Stopped.HIDDEN
         if found is not None:
             return found

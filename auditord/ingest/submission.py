@@ -78,7 +78,7 @@ def left_to_check(roles: Roles, record: Record) -> Roles:
 
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond
-_FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to write"
+_FORBIDDEN: Final = "has a site or a prefix that its sender may not write"
 
 
 class Forbidden(AuditordError):

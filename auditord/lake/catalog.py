@@ -89,7 +89,7 @@ class CatalogTable:
         """
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(f"The lake {self.location} is not used any more: it was closed.")
+                raise StoreUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
                 _make_file(self._properties["uri"])
                 self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": _IMPLEMENTATION})
@@ -121,7 +121,7 @@ class CatalogTable:
             raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
             raise NoTable(
-                f"There is no table at {self.location}: restore it, or mend lake.catalog and lake.warehouse."
+                f"There is no table at {self.location}: restore it, or correct lake.catalog and lake.warehouse."
             ) from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]

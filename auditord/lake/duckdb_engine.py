@@ -104,12 +104,12 @@ class DuckDb(Engine):
                 connection.execute(VIEW)
                 yield connection
         except duckdb.OutOfMemoryException as error:
-            raise StoreUnavailable(f"The question needs more than lake.memory, or the disk is full: {error}") from error
+            raise StoreUnavailable(f"The query needs more than lake.memory, or the disk is full: {error}") from error
         except _UNREADABLE as error:
             raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
         except duckdb.FatalException as error:
             self.close()  # the database refuses all further statements
-            raise StoreUnavailable(f"DuckDB has failed, and is started anew: {error}") from error
+            raise StoreUnavailable(f"DuckDB failed and will be restarted: {error}") from error
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
@@ -172,8 +172,8 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
     tasks = [task for scan in scans for task in scan.plan_files()]
     if any(task.delete_files for task in tasks):
         raise LakeUnreadable(
-            f"Another engine has deleted rows of the lake {table.location()} and left them in their files: let it "
-            "rewrite them (rewrite_data_files in Spark, optimize in Trino)."
+            f"Another engine has deleted rows of the lake {table.location()} but left them in the data files: let "
+            "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
         )
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
     files = dict.fromkeys(task.file.file_path for task in tasks)  # a file may match several conditions

@@ -27,10 +27,10 @@ _CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-
 """Client library of each engine, and the extra that installs it."""
 
 _FOREIGN: Final = (
-    "another program has written them, and sums over the lake count them: find out who may write catalog and files, "
-    "then let the daemon of that name sync anew:"
+    "another program wrote them, and sums over the lake include them: find out who can write to the catalog and the "
+    "files, then let the daemon of that name sync all its records again:"
 )
-_REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
+_REMEDY: Final = "correct lake.catalog, lake.warehouse and their secrets"
 
 _log: Final = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
         yield finding
     state, waiting = await _lake_state(configuration) if configuration.lake.enabled else (LakeState(), 0)
     if configuration.lake.enabled and not state.lake_id:
-        yield Finding(Severity.OK, "table", "nothing is synced yet")
+        yield Finding(Severity.OK, "table", "nothing has been synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
         for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
             yield finding
@@ -89,7 +89,7 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         try:
             facts, missing, unaccounted = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
             if state.records and lake.table.newest().lake_id != state.released_in:
-                text = f"{lake.warehouse} is another table than that to which records are released: {state.location}"
+                text = f"records were released to the table {state.location}, not to {lake.warehouse}"
                 yield Finding(Severity.FAILURE, "released", text, _REMEDY)
             if syncs:
                 lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
@@ -100,11 +100,13 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
     for name, count in sorted(unaccounted.items()):
-        text = f"{counted(count, 'row')} under the name {name or '(none)'} came with no batch of that daemon"
+        text = f"{counted(count, 'row')} under the name {name or '(none)'} did not come from a batch of that daemon"
         yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")
     if syncs and daemon not in facts.positions:
-        text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
-        yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
+        text = f"it has no records of {daemon}, although some were synced: it is another table, or was emptied"
+        yield Finding(
+            Severity.WARNING, "table", text, f"{_REMEDY}; if the table is right, the next run syncs all records again"
+        )
     else:
         summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
         yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")

@@ -92,7 +92,7 @@ class ConfiguredLake(ReleasedRecords):
     def _reader(self) -> "LakeReader":
         section = self._section
         if section.scope == "own" and section.name is None:
-            raise ConfigurationError("lake: write whose records count: lake.name, or lake.scope: all")
+            raise ConfigurationError("lake: say which records to read: set lake.name, or lake.scope: all")
         with self._lock:
             if self._made is not None:
                 return self._made

@@ -151,7 +151,7 @@ class LakeReader:
         if newest is None or (self._daemon is not None and self._daemon not in positions):
             raise StoreUnavailable(
                 f"The lake {self._table.location} has no records{'' if self._daemon is None else ' of ' + self._daemon}"
-                " yet: they come with the next run, or `auditord lake run`."
+                " yet: the next run syncs them; or run `auditord lake run` now."
             )
         counted = positions.values() if self._daemon is None else [positions[self._daemon]]
         is_complete = not any(position.is_filling for position in counted)
@@ -170,12 +170,12 @@ class LakeReader:
         position = None if self._name is None else positions_of(table).get(self._name)
         if str(table.metadata.table_uuid) != state.released_in:
             raise StoreUnavailable(
-                f"This record store has released records to the lake at {state.location}, and {here} is another table: "
-                "mend lake.catalog and lake.warehouse, or restore the lake."
+                f"This record store has released records to the lake at {state.location}, but {here} is another table: "
+                "correct lake.catalog and lake.warehouse, or restore the lake."
             )
         if newest is None or position is None or position.store_id != state.store_id:
             raise StoreUnavailable(
-                f"The lake {here} has no records of this record store under the name {self._name}: mend lake.name."
+                f"The lake {here} has no records of this record store under the name {self._name}: correct lake.name."
             )
         if table.snapshot_by_id(state.snapshot_id) is not None:
             return Chosen(state.snapshot_id, self._name, released)
@@ -183,8 +183,8 @@ class LakeReader:
         is_ahead = position.batch > state.given or position.release > state.release  # or a run was killed
         if is_older or (is_ahead and count_released(table, self._name or "", released) < state.records):
             raise LakeOvertaken(
-                f"The lake {here} is {'older' if is_older else 'newer'} than this record store, and its snapshot "
-                f"{state.snapshot_id} is gone: let `auditord lake run` put that right, and try again."
+                f"The lake {here} is {'older' if is_older else 'newer'} than this record store, and does not have its "
+                f"snapshot {state.snapshot_id}: run `auditord lake run`, and try again."
             )
         return Chosen(newest.snapshot_id, self._name, released)
 

@@ -46,19 +46,21 @@ class LakeMetrics(Collector):
             return
         yield GaugeMetricFamily(
             "auditord_lake_last_commit_timestamp_seconds",
-            "When the newest snapshot of the lake was made.",
+            "Time of the newest snapshot of the lake.",
             facts.committed_at.timestamp(),
         )
         yield GaugeMetricFamily(
             "auditord_lake_complete_timestamp_seconds",
-            "The lake has all that this daemon's record store had then: it lags no longer than since.",
+            "Time up to which the lake has all changes of this daemon's record store.",
             self.complete_at.timestamp(),
         )
         yield GaugeMetricFamily(
-            "auditord_lake_waiting_changes", "Number of changes that have come while the last run ended.", self.waiting
+            "auditord_lake_waiting_changes", "Number of changes not synced yet when the last run ended.", self.waiting
         )
         yield GaugeMetricFamily(
-            "auditord_lake_released_records", "Number of this daemon's records that only the lake has.", self.released
+            "auditord_lake_released_records",
+            "Number of this daemon's records that are only in the lake.",
+            self.released,
         )
         yield GaugeMetricFamily("auditord_lake_records", "Number of records of all daemons in the lake.", facts.records)
         yield GaugeMetricFamily("auditord_lake_files", "Number of the lake's data files.", facts.files)
@@ -74,7 +76,7 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
             waiting = await store.lake_waiting()
             context.show(f"would sync {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
             if section.keep_months is not None:
-                context.show(f"would release records of more than {counted(section.keep_months, 'month')} ago")
+                context.show(f"would release records older than {counted(section.keep_months, 'month')}")
             for site, age in section.sites.items():
                 kept = "all" if age.keep_months is None else counted(age.keep_months, "month")
                 context.show(f"would keep {kept} of site {site}")

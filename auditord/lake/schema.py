@@ -57,8 +57,10 @@ SCHEMA: Final = Schema(
     NestedField(5, "site", StringType(), required=False, doc="first value of site_id, or else of site"),
     NestedField(6, "user_group", StringType(), required=False, doc="first value of group_id, or else of group"),
     NestedField(7, "user_name", StringType(), required=False, doc="first value of user_id, or else of user"),
-    NestedField(8, "more", BooleanType(), required=False, doc="true: site to total_cpu do not tell all"),
-    NestedField(9, "cores", LongType(), required=False, doc="of all components of this name; so are the next"),
+    NestedField(8, "more", BooleanType(), required=False, doc="true: the columns site to total_cpu are incomplete"),
+    NestedField(
+        9, "cores", LongType(), required=False, doc="sum over all components of this name, as in the next three columns"
+    ),
     NestedField(10, "memory", LongType(), required=False),
     NestedField(11, "gpu", LongType(), required=False),
     NestedField(12, "total_cpu", LongType(), required=False),
@@ -66,12 +68,14 @@ SCHEMA: Final = Schema(
     NestedField(14, "components", ListType(101, _COMPONENT, element_required=True), required=True),
     NestedField(15, "received_at", TimestamptzType(), required=True, doc="of the first arrival"),
     NestedField(16, "updated_at", TimestamptzType(), required=False, doc="of the last change"),
-    NestedField(17, "principal", StringType(), required=True, doc="who sent it; '' if unknown"),
-    NestedField(18, "agent", StringType(), required=True, doc="with what; '' if unknown"),
-    NestedField(19, "document", StringType(), required=False, doc="the wire text, where columns do not give it"),
-    NestedField(20, "release", LongType(), required=False, doc="null: the record is in a record store as well"),
+    NestedField(17, "principal", StringType(), required=True, doc="the sender; '' if unknown"),
+    NestedField(18, "agent", StringType(), required=True, doc="the sender's program; '' if unknown"),
+    NestedField(
+        19, "document", StringType(), required=False, doc="the wire text, if it cannot be rebuilt from the columns"
+    ),
+    NestedField(20, "release", LongType(), required=False, doc="null: the record is also in a record store"),
     NestedField(21, "daemon", StringType(), required=True, doc="its lake.name; ids are unique within a daemon"),
-    NestedField(22, "batch", LongType(), required=True, doc="of the daemon, with which the row came"),
+    NestedField(22, "batch", LongType(), required=True, doc="the daemon's batch that wrote the row"),
 )
 """Schema of a new table, in which pyiceberg numbers the fields itself. A later column must not be required, because
 earlier rows lack it. It is added when a daemon that knows it opens the table. Meta keys and components are in lists, so

@@ -55,7 +55,7 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
     try:
         return await _sync(store, table, daemon, state)
     except LakeDiverged as error:
-        log.warning("%s It was restored, or the lake was: all records are synced again.", error)
+        log.warning("%s The record store or the lake was restored: all records are synced again.", error)
         state = await _begin(store, table, daemon, state.lake_id)
         return await _sync(store, table, daemon, state)
 
@@ -90,7 +90,7 @@ async def _ensure_started(store: RecordStore, table: LakeTable, daemon: str) -> 
     if state.records and state.released_in != lake_id:
         raise ConfigurationError(
             f"lake: {table.location} is not the table to which this record store has released records, which is at "
-            f"{state.location}: mend lake.catalog and lake.warehouse, or restore that one."
+            f"{state.location}: correct lake.catalog and lake.warehouse, or restore that table."
         )
     return state if state.lake_id == lake_id else await _begin(store, table, daemon, lake_id)
 
@@ -140,7 +140,7 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
 async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosition:
     position = await asyncio.to_thread(table.position, daemon)
     if position is None:
-        raise LakeDiverged(f"The lake {table.location} does not know any more what it has of {daemon}.")
+        raise LakeDiverged(f"The lake {table.location} no longer knows how far {daemon} has synced.")
     if position.store_id != state.store_id:
         raise ConfigurationError(
             f"lake.name: another record store syncs its records to {table.location} under the name {daemon}: choose "
@@ -204,10 +204,8 @@ async def verify(
         progressed(result.records, result.expected)
         unknown = sorted(row.record_id for row in rows - known)
         result.findings += [
-            f"{each!r} is released in the lake, and the record store does not know it" for each in unknown
+            f"{each!r} is released in the lake, but the record store does not know it" for each in unknown
         ]
     if result.records != result.expected:
-        result.findings.append(
-            f"{counted(result.expected, 'record is', 'records are')} released, {result.records:,} of them in the lake"
-        )
+        result.findings.append(f"the lake has {result.records:,} of {counted(result.expected, 'released record')}")
     return result

@@ -316,7 +316,7 @@ class LakeTable(CatalogTable):
         if count < state.records:
             raise ConfigurationError(
                 f"lake: {state.records - count} of the records that this record store has released were changed after "
-                f"its backup was made, and the lake {self.location} has its snapshot {state.snapshot_id} no more: "
+                f"its backup was made, and the lake {self.location} no longer has snapshot {state.snapshot_id}: "
                 "restore the folder or bucket of the lake, and its catalog, from a backup of the same night as the "
                 "record store's."
             )
@@ -440,7 +440,7 @@ class LakeTable(CatalogTable):
 
     def _refuse_moved(self, table: Table, daemon: str, position: LakePosition) -> None:
         if positions_of(table).get(daemon) != position:
-            raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
+            raise LakeMoved(f"The lake {self.location} is no longer at batch {position.batch} of {daemon}.")
 
     def _try(self, commit: Callable[[Table], T]) -> T:
         """Run a commit, and run it again from the newest snapshot whenever another daemon committed first."""
@@ -464,7 +464,7 @@ def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: s
         if other != daemon and position.store_id == store_id:
             raise ConfigurationError(
                 f"lake.name: the lake has the records of this record store under the name {other}: they would be there "
-                f"twice. Write lake.name: {other}; or, for the new name, `auditord lake forget {other}` first."
+                f"twice. Set lake.name: {other}; or, to use the new name, run `auditord lake forget {other}` first."
             )
 
 

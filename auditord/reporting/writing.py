@@ -184,7 +184,7 @@ class NoParquet(AuditordError):
     """The library that writes Parquet is not installed.
 
     Remedy:
-        pip install 'auditord[lake]', or choose another format.
+        pip install 'auditord[arrow]', or choose another format.
     """
 
 
@@ -282,7 +282,7 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
-        raise NoParquet("Parquet needs pyarrow: pip install 'auditord[arrow]', or ask for CSV") from error
+        raise NoParquet("Parquet needs pyarrow: pip install 'auditord[arrow]', or choose another format") from error
     names, found = columns(grid), lines(grid)
     counts = {measure.name for measure in grid.question.measures if not measure.unit}
     figures = {measure.name: arrow.float64() for measure in grid.question.measures}

@@ -32,7 +32,7 @@ def own(state_dir: Path) -> Generator[None, None, None]:
     if (
         state_dir.stat().st_mode & stat.S_IWOTH
     ):  # no error: a container's volume may be open to all and yet be unreachable
-        _log.warning("everybody may write to %s, where tokens are kept: chmod o-w it, and look at its files", state_dir)
+        _log.warning("every user may write to %s, which contains tokens: chmod o-w it, and check its files", state_dir)
     try:
         _lock(descriptor, state_dir)
         os.ftruncate(descriptor, 0)
@@ -79,8 +79,8 @@ def _refuse_roots_files(state_dir: Path) -> None:
     if os.geteuid() != 0 or uid == 0:
         return
     raise StateInUse(
-        f"the state folder {state_dir} is that of user {user_name(uid)}, who could not use what root leaves there: run "
-        f"this as that user, such as runuser -u {user_name(uid)} -- auditord …"
+        f"the state folder {state_dir} belongs to user {user_name(uid)}, who could not use files made by root: run "
+        f"this as that user, for example runuser -u {user_name(uid)} -- auditord …"
     )
 
 
@@ -91,7 +91,7 @@ def _open(state_dir: Path) -> int:
     except OSError as error:
         raise StateInUse(
             f"the state folder {state_dir} cannot be used: {error.strerror}; user id {os.getuid()} must be allowed to "
-            "write it (or name another one as state_dir)"
+            "write to it (or name another folder as state_dir)"
         ) from error
 
 

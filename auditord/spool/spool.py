@@ -474,8 +474,8 @@ def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
 def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Provenance) -> Sequence[Entry]:
     if convert is None:
         raise AuditordError(
-            f"quarantine entry {entry.quarantine_id}: {entry.task} is not configured any more, or its kind cannot "
-            "convert again; collect the period once more, then discard the entry"
+            f"quarantine entry {entry.quarantine_id}: {entry.task} is no longer configured, or its kind cannot "
+            "convert it again; collect the period again, then discard the entry"
         )
     made = convert(entry.raw_json)
     if made is None:

@@ -94,6 +94,6 @@ class Version(msgspec.Struct, frozen=True):
 def check_reason(reason: str) -> None:
     """Raise InvalidRecord if a reason is empty, too long or no text."""
     if not reason.strip() or len(reason) > LONGEST_REASON:
-        raise InvalidRecord(f"a reason has 1 to {LONGEST_REASON} characters")
+        raise InvalidRecord(f"a reason must have 1 to {LONGEST_REASON} characters")
     if "\0" in reason or reason.encode(errors="replace").decode() != reason:
-        raise InvalidRecord("a reason is text without NUL")
+        raise InvalidRecord("a reason must be valid text without NUL")

@@ -53,7 +53,7 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
             if finding.severity is Severity.FAILURE:
                 return
     elif not sqlite_path(section.url).exists():
-        yield Finding(Severity.OK, "database", f"{sqlite_path(section.url)} is not there yet: the daemon makes it")
+        yield Finding(Severity.OK, "database", f"{sqlite_path(section.url)} does not exist yet: the daemon creates it")
         return
     try:
         async with open_store_for_reading(section) as store:
@@ -67,7 +67,9 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
     except SchemaMismatch as error:
         yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
     except StoreUnavailable as error:
-        yield Finding(Severity.FAILURE, "database", str(error), "see the message; posts go to the spool")
+        yield Finding(
+            Severity.FAILURE, "database", str(error), "see the message; posted records are queued in the spool"
+        )
 
 
 async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
@@ -79,7 +81,7 @@ async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
 
         if (writer := await oldest_writer(address_of(section))) is not None:
             remedy = f"it waits for {writer}: end that transaction"
-    text = f"it has not read a record that came {lag / 60:.0f} minutes ago"
+    text = f"it has not read a record that arrived {lag / 60:.0f} minutes ago"
     return Finding(Severity.WARNING, f"consumer {consumer}", text, remedy)
 
 
@@ -96,19 +98,19 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
         yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
         return
     except StoreUnavailable as error:
-        remedy = "check the server and store.url; posts go to the spool meanwhile"
+        remedy = "check the server and store.url; posted records are queued in the spool meanwhile"
         yield Finding(Severity.FAILURE, "database", str(error), remedy)
         return
     yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")
     if status.pending:
-        text = f"{len(status.pending)} migrations are missing"
+        text = f"{counted(len(status.pending), 'migration is', 'migrations are')} pending"
         yield Finding(Severity.FAILURE, "schema", text, "auditord database migrate")
     else:
-        yield Finding(Severity.OK, "schema", f"{len(status.applied)}, which is this version's")
+        yield Finding(Severity.OK, "schema", f"{len(status.applied)}, which is up to date")
     if shutil.which("pg_dump") is None:
         text = "pg_dump is not installed: backups leave out the records"
         yield Finding(Severity.WARNING, "pg_dump", text, "install PostgreSQL's client programs")
-    text = f"the database's clock differs from ours by {offset.total_seconds():+.1f} s"
+    text = f"the database's clock differs from this host's by {offset.total_seconds():+.1f} s"
     if abs(offset) > CLOCKS_DIFFER:
         yield Finding(Severity.FAILURE, "clock", text, "synchronise both hosts (chronyd, systemd-timesyncd)")
     else:
@@ -144,14 +146,14 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
         return
     subject, remedy = (
         "replica",
-        "repair its replication (pg_stat_replication on that server); store.url answers meanwhile",
+        "repair its replication (pg_stat_replication on that server); store.url answers all reads meanwhile",
     )
     try:
         async with open_store_for_reading(section) as primary, open_replica(section, primary) as replica:
             lag = await _lag(replica, min(section.replica_max_lag, _LONGEST))
     except SchemaMismatch as error:
         yield Finding(
-            Severity.FAILURE, subject, str(error), "set a standby of store.url's server, or remove store.replica"
+            Severity.FAILURE, subject, str(error), "set store.replica to a standby of store.url's server, or remove it"
         )
     except StoreUnavailable as error:
         text = "check both servers and store.replica; store.url answers long reads meanwhile"
@@ -161,7 +163,7 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
             text = f"it is more than {min(section.replica_max_lag, _LONGEST).total_seconds():g} s behind"
             yield Finding(Severity.WARNING, subject, text, remedy)
         else:
-            yield Finding(Severity.OK, subject, f"a standby of the database, {lag:.1f} s behind at most")
+            yield Finding(Severity.OK, subject, f"a standby of the database, at most {lag:.1f} s behind")
 
 
 async def _lag(replica: Replica, patience: timedelta) -> float | None:

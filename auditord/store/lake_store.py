@@ -201,8 +201,8 @@ class LakeStore(Reads, ABC):
         if len(found) < len(wanted):
             missing = {each.record_id for each in wanted} - {each.record.record_id for each in found}
             raise LakeOvertaken(
-                f"{counted(len(missing), 'released record is', 'released records are')} not in the lake at "
-                f"{state.location} any more, {min(missing, default='')!r} is one: try again, and if it stays so, see "
+                f"{counted(len(missing), 'released record is', 'released records are')} no longer in the lake "
+                f"at {state.location}, for example {min(missing, default='')!r}: try again; if that does not help, run "
                 "`auditord lake verify`."
             )
         return found
@@ -224,7 +224,7 @@ class LakeStore(Reads, ABC):
         if self.lake is None:
             raise StoreUnavailable(
                 f"{counted(state.records, 'record is', 'records are')} released to the lake at {state.location}, "
-                "and the configuration has none: write lake.name, and lake.catalog and lake.warehouse if they were."
+                "but no lake is configured: set lake.name, and lake.catalog and lake.warehouse if they were set."
             )
         return self.lake
 

@@ -177,7 +177,9 @@ async def _open_patiently(store: "PostgresRecordStore") -> None:
     except StoreMisconfigured:  # a permanent fault, which waiting would hide
         raise
     except StoreUnavailable as error:
-        _log.warning("starting without the record store, posted records go to the spool until it is back: %s", error)
+        _log.warning(
+            "starting without the record store; posted records are queued in the spool until it is available: %s", error
+        )
 
 
 async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:

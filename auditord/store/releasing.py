@@ -204,10 +204,10 @@ def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
     yield from ask("see_one_moment")
     state = yield from read_lake("lock_lake")
     if position > state.given:
-        raise LakeDiverged(f"The lake has batch {position} of this store, which has made only {state.given}.")
+        raise LakeDiverged(f"The lake has batch {position} of this store, whose last batch is {state.given}.")
     for name, passed in (yield from list_consumers()):
         if name == LAKE and passed > position:
-            raise LakeDiverged(f"The lake has batch {position} of this store, and had {passed} before.")
+            raise LakeDiverged(f"The lake has batch {position} of this store, but had batch {passed} before.")
     yield from move_consumer(LAKE, position)
     upto, end = position, (yield from end_of_feed())
     while True:

@@ -101,7 +101,7 @@ class Replica:
         if not replica.is_replica or replica.cluster != primary.cluster:
             self.lost()
             raise SchemaMismatch(
-                "store.replica is no streaming replica of the server of store.url"
+                "store.replica is not a streaming replica of the server of store.url"
                 + ("" if replica.is_replica else "; it follows no other server (pg_is_in_recovery() is false)")
             )
         while self._sent and self._sent[0][1] <= replica.reached:
@@ -114,8 +114,8 @@ class Replica:
         if self.is_near():
             _log.info("the replica %s answers long reads", self._where)
         else:
-            lag = "not known" if self.lag is None else f"{self.lag:.0f} s"
-            _log.warning("the replica %s is not asked, its lag is %s%s", self._where, lag, fault)
+            lag = "unknown" if self.lag is None else f"{self.lag:.0f} s"
+            _log.warning("the replica %s is not used; its lag is %s%s", self._where, lag, fault)
 
 
 class ReplicatedReads(Reads):
@@ -165,7 +165,7 @@ class ReplicaMetrics(Collector):
         """Yield the lag, without a value while it is unknown."""
         family = GaugeMetricFamily(
             "auditord_replica_lag_seconds",
-            "Seconds that the replica of the record store is behind at most; it is asked while they are few.",
+            "Upper bound of the lag of the record store's replica, which is used up to store.replica_max_lag.",
             labels=(),
         )
         if (lag := self._replica.lag) is not None:

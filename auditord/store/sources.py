@@ -114,7 +114,7 @@ def _number(sort: str, values: Mapping[str, object]) -> Work[int]:
         yield from ask(f"insert_{sort}", **values)
         rows = yield from ask(f"find_{sort}", **values)
     if not rows:
-        raise StoreUnavailable(f"The database does not keep the {sort} that is put into it: {values}.")
+        raise StoreUnavailable(f"The database did not store the {sort}: {values}.")
     return int(rows[0][0])
 
 

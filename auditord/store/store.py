@@ -161,7 +161,7 @@ class RecordStore(LakeStore):
             InvalidRecord: two amendments are about one record, or the database refuses a record. Nothing is changed.
         """
         if len({each.record_id for each in amendments}) < len(amendments):
-            raise InvalidRecord("one record cannot be changed twice at a time")
+            raise InvalidRecord("one record cannot be changed twice at once")
         wanted = [each.record for each in amendments if each.record is not None]
         pending = iter((await self._bulk(wanted, provenance, Duplicates.SAME_RUN)).pending())
         source = await self._sources.number(provenance)
@@ -359,7 +359,9 @@ def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types
 def refuse_unfinished_copy(where: object) -> Work[None]:
     """Raise SchemaMismatch if the store is the target of an interrupted copy, so that records may be missing."""
     for (source,) in (yield from ask("unfinished_copy")):
-        raise SchemaMismatch(f"{where} holds only a part of {source}: go on with `auditord database copy --resume`.")
+        raise SchemaMismatch(
+            f"{where} holds an unfinished copy of {source}: finish it with `auditord database copy --resume`."
+        )
 
 
 def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:

@@ -166,13 +166,13 @@ class NightlyAudits(Collector):
         return (
             gauge(
                 "auditord_source_missing_records",
-                "Records that the source knows and the store lacks, or lacks the end of, as of the last nightly audit.",
+                "Records known to the source that the store lacks or has as open, as of the last nightly audit.",
                 ("task", "day"),
                 missing.items(),
             ),
             gauge(
                 "auditord_audit_last_success_timestamp_seconds",
-                "When the last nightly audit finished.",
+                "Time when the last complete nightly audit finished.",
                 ["task"],
                 ended.items(),
             ),
@@ -206,7 +206,7 @@ class NightlyAudits(Collector):
             _log.error("the audit of %s failed: %s", task, error)
             return
         if report.error is not None:
-            _log.error("the audit of %s is not whole: %s", task, report.error)
+            _log.error("the audit of %s is incomplete: %s", task, report.error)
             return
         result = NightlyResult(format_time(now()), _missing_by_day(report, window))
         self.results[task] = result

@@ -39,15 +39,15 @@ async def _check_runs(
         yield Finding(Severity.WARNING, "configuration", remark, "see the remark")
     pid = owner(configuration.state_dir)
     if pid is None:
-        yield Finding(Severity.WARNING, "process", "no daemon runs", "systemctl start auditord, or auditord run")
+        yield Finding(Severity.WARNING, "process", "no daemon is running", "systemctl start auditord, or auditord run")
     else:
-        yield Finding(Severity.OK, "process", f"process {pid} runs")
+        yield Finding(Severity.OK, "process", f"process {pid} is running")
     if not (configuration.state_dir / SPOOL_FILE).exists():
-        yield Finding(Severity.OK, "spool", "not there yet: the daemon makes it")
+        yield Finding(Severity.OK, "spool", "it does not exist yet: the daemon creates it")
         return
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
         statistics, runs = await spool.statistics(), await spool.last_runs()
-    yield Finding(Severity.OK, "spool", "it can be read, and its schema is this version's")
+    yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
     for sender, queue in statistics.queues.items():
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
         text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
@@ -74,7 +74,9 @@ def _due(times: timedelta | str, now: datetime) -> datetime:
 
 def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Finding:
     if last is None:
-        return Finding(Severity.WARNING, name, "it has never run", "check whether the daemon runs, and its log")
+        return Finding(
+            Severity.WARNING, name, "it has never run", "check whether the daemon is running, and read its log"
+        )
     if last.error is not None:
         severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
         return Finding(severity, name, f"{counted(last.failures, 'failure')} in a row: {last.error}", "see the message")
@@ -82,6 +84,6 @@ def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Find
     if ended < due:
         text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
         return Finding(
-            Severity.WARNING, name, text, "check with auditord status whether the daemon runs, or a run hangs"
+            Severity.WARNING, name, text, "check with auditord status whether the daemon is running, or a run hangs"
         )
-    return Finding(Severity.OK, name, f"its last run, {span(now - ended)} ago, went well")
+    return Finding(Severity.OK, name, f"its last run, {span(now - ended)} ago, succeeded")

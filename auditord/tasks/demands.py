@@ -98,11 +98,11 @@ class Retries:
         if left is None:
             del outcome.failed[entry.quarantine_id]
         elif report.error is not None:
-            outcome.failed[entry.quarantine_id] += f" (its source could not be asked again: {report.error})"
+            outcome.failed[entry.quarantine_id] += f" (its source could not be queried again: {report.error})"
         elif left.occurrences > entry.occurrences:
             outcome.failed[entry.quarantine_id] = left.reason
         else:
-            outcome.failed[entry.quarantine_id] += " (its source makes no record of it today, or does not know it)"
+            outcome.failed[entry.quarantine_id] += " (its source no longer gives a record of it, or does not know it)"
 
 
 def _together(
@@ -124,7 +124,7 @@ AT_ONCE: Final = 200
 """The maximum number of records changed in one transaction, because other writers wait for it."""
 
 
-_WAITS: Final = "changes of it wait in the spool and would undo this: try again when they have arrived"
+_WAITS: Final = "changes of it are queued in the spool and would undo this: try again when they have been delivered"
 
 Waiting: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
@@ -234,7 +234,7 @@ def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record
     try:
         stop_time = stop if isinstance(stop, datetime) else stored.start_time + stop
     except OverflowError as error:
-        raise Objection("it would stop after the end of the calendar") from error
+        raise Objection("its stop time would be later than the year 9999") from error
     if stop_time < stored.start_time:
         raise Objection(f"it started later, at {format_time(stored.start_time)}")
     if stop_time > now:

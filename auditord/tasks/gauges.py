@@ -89,34 +89,37 @@ class SpoolMetrics(Collector):
             for sender in sorted(self._senders.keys() | statistics.queues.keys())
         ]
         yield gauge(
-            "auditord_queue_entries", "Entries on their way.", labels, ((key, queue.entries) for key, queue in queues)
+            "auditord_queue_entries",
+            "Entries in the send-queue.",
+            labels,
+            ((key, queue.entries) for key, queue in queues),
         )
         yield gauge(
             "auditord_queue_oldest_age_seconds",
-            "Age of the oldest entry.",
+            "Age of the oldest entry in the send-queue.",
             labels,
             ((key, 0 if queue.oldest is None else self._age(queue.oldest)) for key, queue in queues),
         )
         yield gauge(
             "auditord_quarantine_entries",
-            "Entries that wait for a person's decision.",
+            "Entries in quarantine, which wait for an operator's decision.",
             ("task", "stage"),
             (((task, stage), count) for (stage, task), count in statistics.quarantined.items()),
         )
         yield gauge(
             "auditord_checkpoint_age_seconds",
-            "Since a checkpoint was kept.",
+            "Time since the checkpoint was last saved.",
             ("task",),
             (((task,), self._age(saved_at)) for task, saved_at in statistics.checkpoints.items()),
         )
         yield CounterMetricFamily(
             "auditord_refused_bodies",
-            "Bodies that were answered with 400 and kept.",
+            "Request bodies that were refused with status 400 and kept in quarantine.",
             value=self._statistics.refused_bodies,
         )
         yield CounterMetricFamily(
             "auditord_dropped_bodies",
-            "Kept bodies that were deleted to make room for newer ones.",
+            "Request bodies that were deleted from quarantine to make room for newer ones.",
             value=self._statistics.dropped_bodies,
         )
 
@@ -131,7 +134,7 @@ async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier)
             metrics.update(await spool.statistics())
             await spool.give_room_back()
         except StoreUnavailable as error:
-            _log.warning("the statistics of the spool are old: %s", error)
+            _log.warning("cannot refresh the statistics of the spool: %s", error)
         queued = sum(queue.entries for queue in metrics.statistics.queues.values())
         quarantined = sum(metrics.statistics.quarantined.values())
         notifier.status(f"{counted(queued, 'entry')} queued, {quarantined} in quarantine")
@@ -147,7 +150,7 @@ async def count_records(
             counts = await store.counts()
             metrics.update(counts.total, counts.per_value, counts.differences, counts.lag(now()))
         except StoreUnavailable as error:
-            _log.warning("the counts of records are old: %s", error)
+            _log.warning("cannot refresh the counts of records: %s", error)
         await anyio.sleep(interval.total_seconds())
 
 
@@ -202,13 +205,13 @@ class HostMetrics(Collector):
         """Yield the metric families."""
         yield gauge(
             "auditord_run_interval_seconds",
-            "How often an instance is to run.",
+            "Configured time between two runs of an instance.",
             ("section", "task", "kind"),
             ((key, interval.total_seconds()) for key, interval in self._intervals.items()),
         )
         yield gauge(
             "auditord_last_success_timestamp_seconds",
-            "When a run last went well.",
+            "Time of the last successful run.",
             ("task", "kind"),
             (
                 ((task.task, task.kind), task.last_success.timestamp())
@@ -219,33 +222,37 @@ class HostMetrics(Collector):
         room = [((path,), free, total) for path, (free, total) in self.disks.items()]
         yield gauge(
             "auditord_disk_free_bytes",
-            "Free space where the daemon keeps files.",
+            "Free space of a file system where the daemon keeps files.",
             ["path"],
             ((path, free) for path, free, _ in room),
         )
         yield gauge(
             "auditord_disk_size_bytes",
-            "Size of that file system.",
+            "Size of a file system where the daemon keeps files.",
             ["path"],
             ((path, total) for path, _, total in room),
         )
         yield gauge(
             "auditord_certificate_expiry_timestamp_seconds",
-            "When the first certificate in a file ends.",
+            "Time when the first certificate in a file expires.",
             ["file"],
             (((file,), end.timestamp()) for file, end in self.certificates.items()),
         )
         if self.store_works is not None:
-            yield GaugeMetricFamily("auditord_store_up", "Whether the record store could write.", int(self.store_works))
+            yield GaugeMetricFamily(
+                "auditord_store_up",
+                "1 if the last test write to the record store worked, else 0.",
+                int(self.store_works),
+            )
         if self.clock_offset is not None:
             yield GaugeMetricFamily(
                 "auditord_clock_offset_seconds",
-                "The database server's clock less this host's.",
+                "Clock of the database server minus clock of this host.",
                 self.clock_offset.total_seconds(),
             )
         yield gauge(
             "auditord_site_silence_seconds",
-            "Since the end of a site's last record.",
+            "Time since the end of a site's last record.",
             ["site"],
             (((site.site,), (self.now() - site.last).total_seconds()) for site in self.sites),
         )

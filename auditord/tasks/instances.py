@@ -71,7 +71,9 @@ class Instances:
         own: Mapping[str, tuple[PluginKind[Any], InstanceConfig]],
     ) -> None:
         if used := own.keys() & configuration.plugins.keys():
-            raise ConfigurationError(f"plugins.{min(used)}: this name is taken by the section {min(used)}: rename it")
+            raise ConfigurationError(
+                f"plugins.{min(used)}: this name is reserved for the section {min(used)}: rename the plugin"
+            )
         # Any: each kind has its own configuration model
         self.collectors: Final[dict[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
             name: (kinds.collectors[kind_of(config)], config) for name, config in configuration.collectors.items()
@@ -188,7 +190,7 @@ class Instances:
         async def execute(counts: RunCounts) -> None:
             if by_clock and remote_source(config) is None and (behind := await self._behind()):
                 self.skip_tick(name, kind.name)
-                counts.skipped[f"after the restore, {', '.join(behind)} must have a good run first"] += 1
+                counts.skipped[f"after the restore, {', '.join(behind)} must run successfully first"] += 1
                 return
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
@@ -242,7 +244,13 @@ async def collect(
                 if (each.label, each.name) not in warned:
                     warned.add((each.label, each.name))
                     kind = "label" if each.label else "component"
-                    log.warning("%s lacks its %s %s, others may, too: %s", each.record_id, kind, each.name, each.reason)
+                    log.warning(
+                        "%s has no %s %s, and other records may lack it too: %s",
+                        each.record_id,
+                        kind,
+                        each.name,
+                        each.reason,
+                    )
 
 
 @asynccontextmanager

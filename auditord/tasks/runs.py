@@ -296,7 +296,7 @@ async def run_continuously(
         listener.started(runnable.task)
         report = await run_once(runnable, now)
         if report.error is None:
-            report = replace(report, error="ended by itself, which a continuous collector never should")
+            report = replace(report, error="ended, although a continuous collector never should")
         await listener.finished(report)
         if report.duration > _LONG_ENOUGH:
             backoff.reset()

@@ -64,7 +64,7 @@ class SendReporter:
         self._metrics.refused_entries.labels(*self._labels).inc(refused)
         self._metrics.send_failures.labels(*self._labels).set(0)
         if refused:
-            self._log.warning("%s refused for good, and in quarantine", counted(refused, "entry was", "entries were"))
+            self._log.warning("%s permanently refused and quarantined", counted(refused, "entry was", "entries were"))
         if self._failing:
             self._log.info("delivers again")
         self._failing = False
@@ -76,7 +76,7 @@ class SendReporter:
         self._metrics.send_faults.labels(*self._labels).inc()
         self._metrics.send_failures.labels(*self._labels).set(failures)
         self._log.warning(
-            "cannot deliver (failure %d in a row; nothing is lost, it is tried again): %s", failures, error
+            "cannot deliver (failure %d in a row; nothing is lost, and delivery is retried): %s", failures, error
         )
 
 
@@ -262,4 +262,4 @@ async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[s
                 await store.forget_outbox(outbox.position)
             await spool.forget_taken([number for number, _ in entries])
     except StoreUnavailable as error:
-        _log.warning("what clients wrote waits in the outbox: %s", error)
+        _log.warning("changes by clients wait in the outbox: %s", error)

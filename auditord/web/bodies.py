@@ -49,18 +49,21 @@ DEMAND: Final = web.RequestKey("demand", Demand)
 
 
 class BodyTooLarge(AuditordError):
-    """The body, compressed or decompressed, is larger than ``api.max_body``.
+    """The body exceeds the limit, compressed or decompressed, or decompresses to more than 250 times its size.
+
+    The limit is ``api.max_body`` for posts of records, and fixed for other requests.
 
     Remedy:
-        send it in pieces, or raise api.max_body.
+        send fewer records at once, or raise api.max_body; if the text says 250 times, send the body uncompressed.
     """
 
 
 class UnreadableBody(AuditordError):
-    """The body does not match its headers; the text is the answer to the client.
+    """The body cannot be read as its Content-Type and Content-Encoding say; the text is the answer to the client.
 
     Remedy:
-        see Content-Encoding and the client; the body is kept in quarantine.
+        correct these headers in the client. Bodies of POST /record and POST /records are kept in quarantine, those of
+        other requests are not.
     """
 
 
@@ -127,7 +130,7 @@ class _Pace:
         pause, slowest = (WANTED_PAUSE_SECONDS, WANTED_SLOWEST) if wanted else (PAUSE_SECONDS, SLOWEST)
         self._left = min(pause, self._left + received / slowest)
         if self._left < 0:
-            raise TimeoutError(f"a body comes more slowly than {slowest} bytes per second")
+            raise TimeoutError(f"a body arrives more slowly than {slowest} bytes per second")
 
 
 def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterator[bytes]:
@@ -171,7 +174,7 @@ def _unpacking(request: web.BaseRequest, limit: int) -> _Unpacking:
         case "gzip" | "x-gzip" | "deflate":
             return _Inflating(limit)
         case _:
-            raise UnreadableBody(f"Content-Encoding '{encoding[:40]}' is not supported: gzip, deflate or identity")
+            raise UnreadableBody(f"Content-Encoding '{encoding[:40]}' is not supported: use gzip, deflate or identity")
 
 
 class _Inflater(Protocol):
@@ -225,17 +228,17 @@ class _Inflating(_Unpacking):
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise UnreadableBody("Content-Encoding: the packed body is cut short or has something behind it")
+        raise UnreadableBody("Content-Encoding: the compressed body is incomplete, or is followed by other data")
 
     def _require_bounds(self) -> None:
         if self._made > self._limit:
-            raise BodyTooLarge(f"more than {self._limit} bytes once unpacked")
+            raise BodyTooLarge(f"more than {self._limit} bytes when decompressed")
         if self._made > max(_ANY_RATIO, LARGEST_RATIO * self._taken):
-            raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size once unpacked")
+            raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size when decompressed")
 
 
 def _inflated(inflater: _Inflater, packed: bytes) -> bytes:
     try:
         return inflater.decompress(packed, _PIECE)
     except zlib.error as error:
-        raise UnreadableBody(f"Content-Encoding: the body cannot be unpacked: {error}") from error
+        raise UnreadableBody(f"Content-Encoding: the body cannot be decompressed: {error}") from error

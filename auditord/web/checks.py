@@ -49,7 +49,7 @@ async def _check_addresses(configuration: Configuration, now: Callable[[], datet
         try:
             server_context(listen.tls)
         except ConfigurationError as error:
-            yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: repair the files")
+            yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: correct the files")
         for file in {listen.tls.certificate, *filter(None, [listen.tls.client_ca])}:
             yield check_certificate(file, now())
 
@@ -67,7 +67,7 @@ async def _check_names(api: ApiSection, refused: Collection[str]) -> AsyncGenera
     of_resolver = await to_thread.run_sync(_names_of_this_host) if plain else frozenset[str]()
     known = known_names(api.listen, api.hosts)
     for name in sorted({*of_resolver, *refused} - known):
-        text = "the resolver has this name for this host, and clients that read under it are answered 421"
+        text = "the resolver gives this host this name, but clients that read under it are answered 421"
         if name in refused:
             text = "a client that read under this name was answered 421"
         yield Finding(Severity.WARNING, name, text, f"add {name} to api.hosts, if it is this server's")

@@ -401,7 +401,7 @@ class OneLine(logging.Filter):
         if not isinstance(error, HttpProcessingError):
             return True
         message = " ".join(error.message.split())[:_LONGEST]
-        record.msg, record.args = f"{record.getMessage()}: it is no HTTP: %s", (message,)
+        record.msg, record.args = f"{record.getMessage()}: it is not HTTP: %s", (message,)
         record.exc_info, record.levelno, record.levelname = None, logging.INFO, logging.getLevelName(logging.INFO)
         return logging.getLogger(record.name).isEnabledFor(logging.INFO)
 

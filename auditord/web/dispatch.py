@@ -183,7 +183,7 @@ class HttpMetrics(Collector):
         )
         yield CounterMetricFamily(
             "auditord_http_spooled_records",
-            "Posted records kept in the spool while the record store was away.",
+            "Posted records kept in the spool while the record store was unavailable.",
             value=self._spooled(),
         )
 
@@ -366,7 +366,7 @@ class Dispatcher:
                 self._metrics.count_abort(error.reason)
                 log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), error)
             case ConnectionError() | web.RequestPayloadError() | TimeoutError():
-                log.info("%s from %s: the client left: %r", request.method, _peer(request), error)
+                log.info("%s from %s: the client disconnected: %r", request.method, _peer(request), error)
             case _:
                 if request.method == "POST" or request.writer.output_size:
                     _abort(request)

@@ -269,7 +269,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
             await asyncio.sleep(0)
         _decode(list(elements.end()), found, shared)
     except NoArray as error:
-        raise InvalidRecord(f"The body is no JSON array: {error}") from error
+        raise InvalidRecord(f"The body is not a JSON array: {error}") from error
     except TooLong as error:
         raise InvalidRecord(str(error)) from error
     return found

@@ -76,11 +76,11 @@ class HostCheck:
         if name not in self._refused and len(self._refused) < _MOST_REFUSED:
             self._refused.add(name)
             _log.warning(
-                "%s %s from %s for the host %a is answered 421, and so are all that read under this name: if it is a "
-                "name of this server, add it to api.hosts",
+                "%s %s from %s for the host %a is answered 421, like all reads under this name: if it is a name of "
+                "this server, add it to api.hosts",
                 *(request.method, request.raw_path[:200], request.remote, name),
             )
-        detail = "this server does not know the host's name that was asked for"
+        detail = "this server does not know the requested host name"
         remedy = "its operator can add it to api.hosts"
         return _answer(request, Refused(HTTPStatus.MISDIRECTED_REQUEST, detail, remedy=remedy))
 
@@ -89,12 +89,12 @@ class HostCheck:
         if page not in self._foreign and len(self._foreign) < _MOST_REFUSED:
             self._foreign.add(page)
             _log.warning(
-                "%s %s from %s is answered 403, since a page of %a asks the host %a: if a reverse proxy shows this "
-                "server's page under that name, have it pass the name on (see auditord manual proxy)",
+                "%s %s from %s is answered 403, because a page of %a sent it to the host %a: if a reverse proxy serves "
+                "this server's page under that name, have it pass the name on (see auditord manual proxy)",
                 *(request.method, request.raw_path[:200], request.remote, *page),
             )
-        detail = "pages of other servers may not ask this one"
-        return _answer(request, Refused(HTTPStatus.FORBIDDEN, detail, remedy="ask from a page of this server"))
+        detail = "pages of other servers may not send requests to this one"
+        return _answer(request, Refused(HTTPStatus.FORBIDDEN, detail, remedy="use a page of this server"))
 
 
 def _answer(request: web.BaseRequest, refused: Refused) -> Answer:

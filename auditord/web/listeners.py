@@ -83,7 +83,7 @@ def _no_password() -> str:
 
 def _words(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-        return "the key is not the certificate's"
+        return "the key does not belong to the certificate"
     return error.strerror or str(error)
 
 
@@ -155,7 +155,7 @@ def _tcp(address: TcpListen) -> list[socket.socket]:
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise ConfigurationError(f"api.listen: '{address}': the host is not known ({error.strerror})") from error
+        raise ConfigurationError(f"api.listen: '{address}': the host is unknown ({error.strerror})") from error
     try:
         return [_bound(family, sockaddr) for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos)]
     except OSError as error:
@@ -181,9 +181,11 @@ def _bound(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
 def _tcp_failure(address: TcpListen, error: OSError) -> str:
     match error.errno:
         case n if n == EADDRINUSE:
-            remedy = f"another process listens there: find it with 'ss -ltnp sport = :{address.port}', or take another"
+            remedy = (
+                f"another process listens there: find it with 'ss -ltnp sport = :{address.port}', or use another port"
+            )
         case n if n == EACCES:
-            remedy = "ports below 1024 need the capability CAP_NET_BIND_SERVICE: take another"
+            remedy = "ports below 1024 need the capability CAP_NET_BIND_SERVICE: use another"
         case _:
             remedy = "use an address of this host"
     return f"api.listen: cannot listen on '{address}' ({error.strerror}): {remedy}"
@@ -209,7 +211,7 @@ def _set_mode(path: Path, mode: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            raise ConfigurationError(f"{path}: another user has replaced the socket: listen in the daemon's folder")
+            raise ConfigurationError(f"{path}: another user has replaced the socket: use a path in the daemon's folder")
         Path(f"/proc/self/fd/{descriptor}").chmod(mode)
     finally:
         os.close(descriptor)
@@ -217,9 +219,7 @@ def _set_mode(path: Path, mode: int) -> None:
 
 def _unix_failure(error: OSError) -> str:
     if error.errno is None:  # Python refuses paths that are too long for the kernel
-        return (
-            f"{error}: at most 107 bytes, so take a shorter path (of api.listen, or of state_dir for its control.sock)"
-        )
+        return f"{error}: at most 107 bytes, so use a shorter path (in api.listen, or state_dir for its control.sock)"
     return f"{error.strerror}: the folder must exist and be writable"
 
 
@@ -232,7 +232,7 @@ def _remove_stale(address: UnixListen) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(address.path.lstat().st_mode):
             raise ConfigurationError(
-                f"cannot listen on '{address}': it is a file of another kind: remove it or take another"
+                f"cannot listen on '{address}': the file is not a socket: remove it or use another path"
             )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
@@ -241,7 +241,7 @@ def _remove_stale(address: UnixListen) -> None:
                 address.path.unlink()
                 return
         raise ConfigurationError(
-            f"cannot listen on '{address}': another process listens there: stop it or take another path"
+            f"cannot listen on '{address}': another process listens there: stop it or use another path"
         )
 
 
@@ -343,7 +343,7 @@ class _TlsListener(_Listener):
         """Reload the files if they have changed; see :meth:`open`."""
         if fingerprint(self._tls) != self._seen:
             await self.open()
-            log.info("'%s' shows the certificate that is now in %s", self._bound.address, self._tls.certificate)
+            log.info("'%s' now uses the new certificate in %s", self._bound.address, self._tls.certificate)
 
 
 def _listener(bound: Bound, protocols: Protocols) -> _Listener:
@@ -356,7 +356,7 @@ async def _keep_renewed(listener: _TlsListener, interval: timedelta) -> None:
         try:
             await listener.renew()
         except (ConfigurationError, OSError) as error:
-            log.error("%s; the certificate that was read before stays in use", error)  # noqa: TRY400 says it all
+            log.error("%s; the previous certificate stays in use", error)  # noqa: TRY400 says it all
 
 
 def for_the_owner(route: Route) -> Handler:

@@ -103,4 +103,4 @@ def _name(fault: StoreUnavailable) -> str:
         case StoreMisconfigured():
             return "the record store refuses the daemon"
         case _:
-            return "the record store is away"
+            return "the record store is unavailable"

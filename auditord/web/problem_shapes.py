@@ -14,14 +14,15 @@ def doc(text: str) -> Meta:
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one posted record."""
 
-    position: Annotated[int, doc("in the request, from 0.")]
+    position: Annotated[int, doc("the record's position in the request, from 0.")]
     verdict: Annotated[
         str,
         Meta(
-            description="``added``; ``closed`` (it was open); ``same`` (it was there); ``different`` (the same run was "
-            "there with other content, which stays); ``queued`` (kept durably until the record store is "
-            "back); ``exists`` (refused: the id belongs to another run); ``invalid`` (refused: it is no "
-            "record); ``forbidden`` (refused: it is not the sender's to write)."
+            description="``added``; ``closed`` (the stored record was open); ``same`` (it was already stored); "
+            "``different`` (the same run is stored with other content, which stays); ``queued`` (kept durably until "
+            "the record store is available again); ``exists`` (refused: the id belongs to another run, or the server "
+            "refuses all known ids); ``invalid`` (refused: it is not a valid record); ``forbidden`` (refused: the "
+            "caller may not write it)."
         ),
     ]
     record_id: Annotated[str | None, doc("the record's id, if it can be read.")] = None
@@ -36,8 +37,8 @@ class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
     unlisted: Annotated[
         int,
         Meta(
-            description="how many records are counted and not listed: of more than 10,000, those that were accepted, "
-            "unless ``verdicts=all`` asks for them; and those beyond the longest list."
+            description="the number of records that are counted but not listed: of more than 10,000, the accepted "
+            "ones, unless ``verdicts=all`` is given; and those beyond the longest list."
         ),
     ] = 0
 

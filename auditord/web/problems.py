@@ -62,4 +62,4 @@ def refuse(path: str, methods: Collection[str]) -> Answer:
         return Answer(405, allow=allowed) if methods else NOT_FOUND
     if not methods:
         return Refused(404, "there is nothing at this path", remedy="see /openapi.json for the existing paths").answer()
-    return Refused(405, "the method is not taken here", remedy=f"use one of: {allowed}", allow=allowed).answer()
+    return Refused(405, "this path does not accept the method", remedy=f"use one of: {allowed}", allow=allowed).answer()

@@ -92,12 +92,12 @@ def _path(key: str) -> Iterator[str]:
         key = _encoded_close.sub("]", _encoded_open.sub("[", key))
     match = _structured.fullmatch(key)
     if match is None:
-        raise InvalidQuery(f"the brackets in '{key[:60]}' do not pair; encode brackets that belong to a key")
+        raise InvalidQuery(f"the brackets in '{key[:60]}' do not match; encode brackets that belong to a key")
     name, brackets = match.groups()
     yield _decode(name)
     for inner in brackets[1:-1].split("][") if brackets else ():
         if inner and not inner[0].isascii():
-            raise InvalidQuery(f"percent-encode the key behind the bracket in '{name[:60]}['")
+            raise InvalidQuery(f"percent-encode the key after the bracket in '{name[:60]}['")
         yield _decode(inner)
 
 
@@ -106,7 +106,7 @@ def _decode(text: str) -> str:
     try:
         return unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError as error:
-        raise InvalidQuery(f"'{text[:60]!a}' is not UTF-8 once decoded") from error
+        raise InvalidQuery(f"'{text[:60]!a}' is not UTF-8 when decoded") from error
 
 
 Given: TypeAlias = Sequence[Parameter]
@@ -182,7 +182,7 @@ def scalar(name: str, given: Given) -> str | None:
     if len(given) > 1:
         raise InvalidQuery(f"'{name}' is given more than once")
     if given and given[0].path:
-        raise InvalidQuery(f"'{name}' takes a single value, without brackets")
+        raise InvalidQuery(f"'{name}' accepts a single value, without brackets")
     return given[0].value or None if given else None
 
 
@@ -292,7 +292,7 @@ def _index(name: str, parameter: Parameter) -> int:
         return -1
     match = _list_index.fullmatch(parameter.path[0])
     if match is None or len(parameter.path) > 1:
-        raise InvalidQuery(f"'{name}' takes [], [0], [1], … or nothing behind it")
+        raise InvalidQuery(f"'{name}' must be followed by [], [0], [1], … or nothing")
     return int(match[1])
 
 

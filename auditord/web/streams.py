@@ -206,7 +206,7 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
             await asyncio.sleep(delay)
         if request.content.is_eof() and "Content-Encoding" not in request.headers:
             return await handler(request)
-        late = Abort("too_busy", "other bodies held api.max_uploads for too long; the client was cut off")
+        late = Abort("too_busy", "other bodies used up api.max_uploads for too long; the client was cut off")
         async with held_in_time(uploads.memory, who, weight * uploads.size(request), UPLOAD_PATIENCE, late):
             request[DEMAND] = Demand(lambda: uploads.memory.is_wanted(who))
             return await handler(request)
@@ -271,7 +271,7 @@ class ReadingPlaces:
         Raises:
             StoreUnavailable: no place became free in time.
         """
-        late = StoreUnavailable("api.max_long_reads other answers have been under way for too long")
+        late = StoreUnavailable("other answers used up api.max_long_reads for too long")
         return held_in_time(self._any, who, 1, PATIENCE, late)
 
     @asynccontextmanager
@@ -281,7 +281,7 @@ class ReadingPlaces:
         Raises:
             StoreUnavailable: no place became free in time.
         """
-        late = StoreUnavailable("other large answers have been under way for too long")
+        late = StoreUnavailable("other large answers took too long")
         async with held_in_time(self._large, who, 1, PATIENCE, late), self.one(who):
             yield
 
@@ -404,7 +404,7 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             await self._relay(client, first, pages, stack)
             await response.write_eof()
         except StoreUnavailable as error:
-            text = f"the record store failed in the middle of an answer ({error}); the client must ask again"
+            text = f"the record store failed in the middle of an answer ({error}); the client must try again"
             raise Abort("store_failed", text) from error
         return response
 
@@ -478,7 +478,7 @@ class _Client:
         await self._write(data)
         while not await self._has_read():
             if holding and self._places.is_wanted(self.who):
-                raise Abort("stalled", "a client does not read, there is no room for its answer, and others wait")
+                raise Abort("stalled", "a client does not read its answer, no room is left for it, and others wait")
 
     async def _write(self, data: bytes) -> None:
         if self._writer is None:
@@ -571,7 +571,7 @@ class _Spilled:
         try:
             await asyncio.to_thread(self._write, data)
         except OSError as error:
-            log.warning("no room for the rest of an answer: %s", error)
+            log.warning("cannot buffer the rest of an answer on disk: %s", error)
             return False
         self._behind = b""
         return True

@@ -83,7 +83,7 @@ class ReadHandlers(msgspec.Struct, frozen=True):
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
     log.error(
-        "%s %s: the record store is away, and the client was answered 500: %s", request.method, request.raw_path, error
+        "%s %s was answered 500, because the record store is unavailable: %s", request.method, request.raw_path, error
     )
     return json_error(500, "The record store is not available; try again later.")
 
@@ -132,7 +132,7 @@ class WriteHandlers(RecordWriter):
         except InvalidRecord as error:
             return await self._refuse(request, body, f"Json deserialize error: {error}", provenance)
         except StoreUnavailable as error:
-            remedy = "neither store nor spool can write: see to the disk; clients are cut off so that they try again"
+            remedy = "neither store nor spool can write: check the disk; clients are cut off so that they try again"
             raise Abort("not_durable", f"{remedy} ({error})") from error
         if found.longish:
             report_large(found.longish, self.metrics)
@@ -144,7 +144,7 @@ class WriteHandlers(RecordWriter):
         try:
             await self.ingest.spool.keep_refused_body(body, reason, provenance, route)
         except StoreUnavailable as error:
-            raise Abort("not_durable", f"cannot keep a refused body ({error}): see to the spool's disk") from error
+            raise Abort("not_durable", f"cannot keep a refused body ({error}): check the spool's disk") from error
         self.metrics.refused_bodies += 1
         log.warning("refused a body of %d bytes from %s, kept in quarantine: %s", len(body), request.remote, reason)
         return plain_text(400, reason)
@@ -172,10 +172,12 @@ class WriteHandlers(RecordWriter):
         except InvalidRecord as error:
             return plain_text(400, f"Json deserialize error: {error}")
         except StoreUnavailable as error:
-            log.error("PUT /record: the record store is away, and the client was answered 500: %s", error)  # noqa: TRY400 no trace
+            log.error("PUT /record was answered 500, because the record store is unavailable: %s", error)  # noqa: TRY400 no trace
             return plain_text(500, "The record store is not available; try again later.")
         if stopped is Stopped.HIDDEN:
-            audit.refused(request, provenance.principal, f"record {update.record_id!r} is not there, or of others")
+            audit.refused(
+                request, provenance.principal, f"record {update.record_id!r} does not exist, or belongs to others"
+            )
         missing = f"There is no record with the id '{update.record_id}'."
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
@@ -216,8 +218,8 @@ def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
     for record in filter(_is_large, records):
         metrics.large_records += 1
         log.warning(
-            "record '%s' has more than %d bytes of wire text: it is kept, but AUDITOR's asynchronous client cannot "
-            "read any answer that holds it; shorten its meta or components at the source",
+            "record '%s' has more than %d bytes of wire text: it is stored, but AUDITOR's asynchronous client "
+            "cannot read any answer that contains it; shorten its meta or components at the source",
             record.record_id,
             MAX_CLIENT_OBJECT_BYTES,
         )
@@ -229,4 +231,4 @@ def _is_large(record: Record) -> bool:
 
 def _too_large(error: BodyTooLarge) -> str:
     remedy = "send fewer records at once, or raise api.max_body"
-    return f"The body is larger than api.max_body allows ({error}): {remedy}"
+    return f"The body is too large ({error}): {remedy}"

@@ -20,11 +20,11 @@ class BackupConfig(PluginConfig):
         default=14, ge=1, description="How many backups to keep; older ones are deleted once a new one is complete."
     )
     rate: int | None = Field(
-        default=None, ge=1, description="The maximum of bytes per second read from SQLite files; default: no limit."
+        default=None, ge=1, description="The most bytes per second to read from SQLite files; default: no limit."
     )
     dump: bool = Field(
         default=True,
-        description="Dump a record store in PostgreSQL with pg_dump; enough in one daemon of a database.",
+        description="Dump a record store in PostgreSQL with pg_dump; one daemon per database is enough.",
     )
 
 

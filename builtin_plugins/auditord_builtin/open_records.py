@@ -50,7 +50,7 @@ def open_too_long() -> "Gauge":
 
 
 class OpenRecordsConfig(PluginConfig):
-    """Lists records that are open for too long, as a gauge and in the log."""
+    """Lists records that have been open for too long, as a gauge and in the log."""
 
     older_than: Duration = Field(
         default=timedelta(days=7), gt=timedelta(0), description="The age from which an open record is reported."
@@ -68,18 +68,20 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
     async with context.records.stream(_query(config, context)) as records:
         async for record in records:
             count += 1
-            line = f"{record.record_id} is open since {record.start_time.isoformat()}"
+            line = f"{record.record_id} has been open since {record.start_time.isoformat()}"
             if context.dry_run:
                 context.show(line)
             elif count <= LISTED:
                 context.log.warning("%s", line)
     if context.dry_run:
-        context.show(f"{counted(count, 'record is', 'records are')} open for too long")
+        context.show(f"{counted(count, 'record has', 'records have')} been open for too long")
         return
     open_too_long().labels(context.instance).set(count)
     if count > LISTED:
         context.log.warning(
-            "%s open for too long; only the oldest %d are named", counted(count, "record is", "records are"), LISTED
+            "%s been open for too long; only the oldest %d are named",
+            counted(count, "record has", "records have"),
+            LISTED,
         )
 
 
@@ -88,7 +90,7 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
 @output_option
 @pass_context
 def open_records_command(context: CommandContext, instance: str | None, output: str) -> None:
-    """Print the records that are open for too long, by the options of plugin INSTANCE."""
+    """Print the records that have been open for too long, by the options of plugin INSTANCE."""
 
     async def look(config: OpenRecordsConfig, plugin_context: PluginContext) -> None:
         if output == "json":

@@ -29,7 +29,7 @@ class RunMetrics:
         self.failures = counter("auditord_run_failures", "Runs that failed.")
         self.records = counter("auditord_collected_records", "Records that runs put into the spool.")
         self.quarantined = counter("auditord_quarantined_jobs", "Jobs that runs could not convert.")
-        self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by the reason.", "reason")
+        self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by reason.", "reason")
 
     def count(self, report: RunReport) -> None:
         """Count one run. Counters also start at zero for new instances, so that rates see the first failure."""

@@ -42,7 +42,7 @@ def _read(path: Path) -> SecretStr:
     try:
         with path.open("rb") as file:
             if (mode := os.fstat(file.fileno()).st_mode) & (stat.S_IRGRP | stat.S_IROTH):
-                readers = "everybody" if mode & stat.S_IROTH else "its group"
+                readers = "every user" if mode & stat.S_IROTH else "its group"
                 _log.warning("the secret in %s can be read by %s: chmod 600 it", path, readers)
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -66,7 +66,7 @@ def _credential(name: str, environ: Mapping[str, str]) -> Path:
     if not name or "/" in name:
         raise ValueError(f"'credential:{name}' needs the name of a systemd credential, without a path")
     if not (folder := environ.get("CREDENTIALS_DIRECTORY")):
-        raise ValueError(f"'credential:{name}' is only there in a unit with LoadCredential={name}:/path")
+        raise ValueError(f"'credential:{name}' is only available in a unit with LoadCredential={name}:/path")
     return Path(folder, name)
 
 

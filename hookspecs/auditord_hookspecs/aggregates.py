@@ -104,7 +104,7 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (self.factor.is_finite() and 0 <= self.factor < 10**9 and self.factor == round(self.factor, 9)):
-            raise ValueError(f"a factor is below 10^9, with at most nine decimals, and not {self.factor}")
+            raise ValueError(f"a factor must be below 10^9, with at most nine decimals, not {self.factor}")
 
     def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
         """Return whether a record with these amounts and this runtime in seconds exceeds the limit."""

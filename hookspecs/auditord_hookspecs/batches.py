@@ -46,7 +46,7 @@ class Quarantined(msgspec.Struct, frozen=True):
 
     Example::
 
-        Quarantined("17", "17 alice yesterday 8", "'yesterday' is no time: mend it, then retry")
+        Quarantined("17", "17 alice yesterday 8", "'yesterday' is not a time: correct it, then retry")
     """
 
     source_id: str

@@ -93,7 +93,7 @@ def check_readable(path: Path, remedy: str) -> Finding:
 def check_folder(path: Path, remedy: str) -> Finding:
     """Check that this user can create and remove files in a folder."""
     if path.exists() and not path.is_dir():
-        return Finding(Severity.FAILURE, str(path), "no folder", remedy)
+        return Finding(Severity.FAILURE, str(path), "not a folder", remedy)
     return _allowed(path, os.R_OK | os.W_OK | os.X_OK, "written", remedy)
 
 
@@ -126,7 +126,7 @@ def check_certificate(path: Path, now: datetime) -> Finding:
     except OSError as error:
         return Finding(Severity.FAILURE, str(path), error.strerror or str(error), "put the certificate there")
     except ValueError as error:
-        return Finding(Severity.FAILURE, str(path), f"no certificate in PEM form: {error}", "put a certificate there")
+        return Finding(Severity.FAILURE, str(path), f"not a PEM certificate: {error}", "put a certificate there")
     text = f"valid until {end:%Y-%m-%d %H:%M} UTC"
     if end <= now:
         return Finding(Severity.FAILURE, str(path), f"expired: it was {text}", "put a new one there")

@@ -9,14 +9,14 @@ from auditord_hookspecs.kinds import ImportedConfig
 
 UNKNOWN: Final = "AUDITOR does not know this option and ignored it; a typing error?"
 """Why an unknown option is dropped."""
-OWN_STORE: Final = "the daemon keeps the records itself; a sender can feed another server besides"
+OWN_STORE: Final = "the daemon keeps the records itself; a sender can also send them to another server"
 """Why the address of AUDITOR's server in a collector's file is dropped."""
 OWN_LOG: Final = "the daemon logs to standard error or the journal, which keep and rotate it"
 """Why options for a log file are dropped."""
 OWN_QUEUE: Final = "the queue is in the daemon's state_dir; let the old collector send what it still has queued"
 """Why the queue database of an AUDITOR collector is dropped."""
 
-NO_ENVIRONMENT: Final = "AUDITOR's environment variables were not looked at."
+NO_ENVIRONMENT: Final = "AUDITOR's environment variables were not read."
 
 _LEVELS: Final = {"off": "error", "critical": "error", "warn": "warning", "trace": "debug"}
 _ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")

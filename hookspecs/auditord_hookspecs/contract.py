@@ -29,7 +29,7 @@ class Contract(NamedTuple):
         """
         match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", text, re.ASCII) if isinstance(text, str) else None
         if match is None:
-            raise ValueError(f"{text!r} is no version of the contract: write it like '{CONTRACT}'")
+            raise ValueError(f"{text!r} is not a version of the contract: write it like '{CONTRACT}'")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:

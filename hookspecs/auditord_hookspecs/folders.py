@@ -136,7 +136,9 @@ class Folder:
             return os.open(name, _READ, dir_fd=self.descriptor)
         except OSError as error:
             if error.errno in {ELOOP, ENXIO}:
-                raise UnsafePath(f"{self.path / name}: is a link or no file: drop a copy of the file itself") from error
+                raise UnsafePath(
+                    f"{self.path / name}: is a link or not a file: drop a copy of the file itself"
+                ) from error
             raise
 
     def _refuse_unusual(self, name: str, status: os.stat_result) -> None:
@@ -298,7 +300,7 @@ def _open_or_create(parent: SharedFolder, name: str) -> int:
         descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent.descriptor)
     except OSError as error:
         if error.errno in {ELOOP, ENOTDIR}:
-            raise UnsafePath(f"{path}: is a link or no folder: remove it, and the daemon makes its own") from error
+            raise UnsafePath(f"{path}: is a link or not a folder: remove it, and the daemon makes its own") from error
         raise
     try:
         _refuse_foreign(path, os.fstat(descriptor), os.fstat(parent.descriptor))
@@ -311,12 +313,12 @@ def _open_or_create(parent: SharedFolder, name: str) -> int:
 def _refuse_foreign(path: Path, status: os.stat_result, parent: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UnsafePath(
-            f"{path}: belongs to user {user_name(status.st_uid)} and not to the daemon's: remove it, and the daemon "
+            f"{path}: belongs to user {user_name(status.st_uid)}, not to the daemon's user: remove it, and the daemon "
             "makes its own"
         )
     out_of_reach = parent.st_uid == os.geteuid() and not parent.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if status.st_mode & _OTHERS_WRITE and not out_of_reach:
-        raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at its contents")
+        raise UnsafePath(f"{path}: other users can write to it: check its contents, then chmod go-w {path}")
 
 
 def user_name(uid: int) -> str:

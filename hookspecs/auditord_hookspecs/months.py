@@ -32,7 +32,7 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if not (1 <= self.year <= 9_998 and 1 <= self.month <= _MONTHS):  # noqa: PLR2004 the years of datetime
-            raise ValueError(f"{self.year}-{self.month} is no month: write it as 2026-02")
+            raise ValueError(f"{self.year}-{self.month} is not a month: write it as 2026-02")
 
     def __str__(self) -> str:
         return f"{self.year:04}-{self.month:02}"
@@ -53,7 +53,7 @@ class Month(msgspec.Struct, frozen=True, order=True):
             ValueError: the text is not a month.
         """
         if (match := _WRITTEN.fullmatch(text.strip())) is None:
-            raise ValueError(f"{text!r} is no month: write it as 2026-02")
+            raise ValueError(f"{text!r} is not a month: write it as 2026-02")
         return Month(int(match[1]), int(match[2]))
 
     @property

@@ -115,7 +115,7 @@ def restore(checkpoint: Json, shape: type[T]) -> T:
     try:
         return msgspec.convert(checkpoint, shape)
     except msgspec.ValidationError as error:
-        raise AuditordError(f"the checkpoint {checkpoint!r} is none of this version's: {error}") from error
+        raise AuditordError(f"this version cannot read the checkpoint {checkpoint!r}: {error}") from error
 
 
 def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON

@@ -36,13 +36,13 @@ class _Field(msgspec.Struct, frozen=True):
     def _part(self, text: str) -> range:
         match = _PART.fullmatch(text)
         if match is None or (match[1] == "*" and match[2]):
-            raise ValueError(f"'{text}' is no {self.name}")
+            raise ValueError(f"'{text}' is not a valid {self.name}")
         first = self.least if match[1] == "*" else self._number(match[1])
         open_ended = match[1] == "*" or (match[3] and not match[2])
         last = self.most if open_ended else self._last(match[2] or match[1], first)
         step = int(match[3] or 1)
         if first > last or not 0 < step <= self.most - self.least:
-            raise ValueError(f"'{text}' is no range of {self.name}s")
+            raise ValueError(f"'{text}' is not a range of {self.name}s")
         return range(first, last + 1, step)
 
     def _last(self, text: str, first: int) -> int:
@@ -54,7 +54,7 @@ class _Field(msgspec.Struct, frozen=True):
         value = self.names.index(text) + self.least if text in self.names else -1
         value = int(text) if text.isdigit() else value
         if not self.least <= value <= self.most:
-            raise ValueError(f"'{text}' is no {self.name} ({self.least} to {self.most})")
+            raise ValueError(f"'{text}' is not a valid {self.name} ({self.least} to {self.most})")
         return value
 
 
@@ -80,7 +80,7 @@ def parse_schedule(text: str) -> str:
     if texts[2] != "*" and texts[4] != "*":
         raise ValueError(f"'{text}' names days of the month and of the week: keep one of them")
     if min(days) > max(_LONGEST[month - 1] for month in months):
-        raise ValueError(f"'{text}' never comes: no such month has a day {min(days)}")
+        raise ValueError(f"'{text}' never occurs: no such month has a day {min(days)}")
     names = "*" if texts[4] == "*" else ",".join(_DAYS[day] for day in sorted({day % 7 for day in weekdays}))
     return " ".join([*texts[:4], names])
 

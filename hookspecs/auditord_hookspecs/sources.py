@@ -31,7 +31,7 @@ class TlsFiles(Section):
 def _server_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("this is no URL of a server: write http://host:port or https://host:port (and a path prefix)")
+        raise ValueError("this is not a server URL: write http://host:port or https://host:port (and a path prefix)")
     if parts.username is not None:
         raise ValueError("a URL with a user name or password is not supported: give a token")
     return url.rstrip("/")

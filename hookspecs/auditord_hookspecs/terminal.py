@@ -36,7 +36,7 @@ json_option: Final = click.option(
     default="json",
     expose_value=False,
     show_default=True,
-    help="JSON is all there is.",
+    help="The output is always JSON.",
 )
 """The option of commands that print only JSON, so that programs can pass it to every command."""
 
@@ -84,7 +84,7 @@ def confirm(question: str, *, yes: bool) -> None:
     except click.Abort as ended:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError("there is no terminal to answer at: say --yes") from ended
+        raise click.UsageError("cannot ask without a terminal: give --yes") from ended
     if not agreed:
         raise click.Abort
 

@@ -46,7 +46,7 @@ def zone_named(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        text = f"'{name[:60]}' is no time zone that this host knows (such as UTC or Europe/Berlin; package tzdata)"
+        text = f"'{name[:60]}' is not a time zone that this host knows (such as UTC or Europe/Berlin; package tzdata)"
         raise ValueError(text) from error
 
 

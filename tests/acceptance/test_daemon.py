@@ -141,7 +141,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(folder: Folder) -> No
             blocker.execute("BEGIN IMMEDIATE")  # the store cannot be written, so the queue cannot drain
             wait_until(lambda: folder.checkpoint() >= 500 and folder.queued() > 0, folder.text)
             process.send_signal(signal.SIGINT)
-            wait_until(lambda: "ending in order" in folder.text(), folder.text)
+            wait_until(lambda: "shutting down" in folder.text(), folder.text)
             time.sleep(0.6)  # a signal right behind the first one is taken for its echo
             process.send_signal(signal.SIGTERM)
             wait_until(lambda: "ending at once" in folder.text(), folder.text)
@@ -157,7 +157,7 @@ def test_a_signal_that_is_sent_to_process_and_group_is_one(folder: Folder) -> No
         folder.url()
         wait_until(lambda: folder.checkpoint() >= 100, folder.text)  # so that the queue takes a while to drain
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "ending in order" in folder.text(), folder.text)
+        wait_until(lambda: "shutting down" in folder.text(), folder.text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, folder.text()
     all_are_there_once(folder)

@@ -125,7 +125,7 @@ def from_the_future(site: Site, name: str) -> None:
 
 
 BROKEN_FILES: dict[str, tuple[Callable[[Site, str], None], str]] = {
-    "garbage": (lambda site, name: write(site.state / name, b"no database " * 999), "is no SQLite database"),
+    "garbage": (lambda site, name: write(site.state / name, b"no database " * 999), "is not an SQLite database"),
     "foreign": (
         lambda site, name: make_database(site.state / name, "CREATE TABLE x (y)"),
         "another program's database",

@@ -68,7 +68,7 @@ def test_it_is_named_for_each_of_its_deeds_and_the_daemon_goes_on(config: Path) 
     assert daemon.stderr is not None
     expected = {
         "blocks": r"hook module auditord_thirdparty \(entry point thirdparty of auditord-thirdparty 4\.5\.6\)",
-        "keeps threads": r"\d\d+ threads are at work, most of them in code of auditord_thirdparty",
+        "keeps threads": r"\d\d+ threads are running, most of them in code of auditord_thirdparty",
         "floods": "log lines of thirdparties are left out",
         "grows": "MiB; running: worst",
         "goes on": "the event loop runs again",

@@ -138,7 +138,7 @@ async def test_other_plugins_show_what_they_have_saved() -> None:
         "reports": {"reported_until": "2026-11-22T12:00:00Z", "open": {"2026-10": {}}},
         "users": {},
     }  # Any: JSON
-    assert [part.note for part in drawn(await show_reports(SavedContext()))] == ["No report was made yet."]
+    assert [part.note for part in drawn(await show_reports(SavedContext()))] == ["No report has been made yet."]
     assert rows(drawn(await show_reports(SavedContext(reported)))) == [
         ["reports", SHOWN, "1"],
         ["users", "\N{EN DASH}", "0"],

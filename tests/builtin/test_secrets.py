@@ -33,7 +33,7 @@ def test_only_the_last_line_end_is_not_part_of_it(secret_file: Path, content: by
     assert value(f"file:{secret_file}") == secret
 
 
-@pytest.mark.parametrize(("mode", "readers"), [(0o640, "its group"), (0o604, "everybody")])
+@pytest.mark.parametrize(("mode", "readers"), [(0o640, "its group"), (0o604, "every user")])
 def test_a_file_that_others_can_read_is_warned_about(
     secret_file: Path, caplog: pytest.LogCaptureFixture, mode: int, readers: str
 ) -> None:

@@ -71,10 +71,10 @@ async def test_records_open_too_long_are_named_and_counted(caplog: pytest.LogCap
     context = FakePluginContext(stored=[open_for(9, f"drone-{number}") for number in range(25)])
     await kind.run(OpenRecordsConfig(older_than=timedelta(days=8)), context)
     assert gauge() == 25
-    assert "drone-0 is open since 2025-12-23T00:00:00+00:00" in caplog.text
+    assert "drone-0 has been open since 2025-12-23T00:00:00+00:00" in caplog.text
     assert "drone-19" in caplog.text
     assert "drone-20" not in caplog.text
-    assert "25 records are open for too long" in caplog.text
+    assert "25 records have been open for too long" in caplog.text
     (query,) = context.asked
     limit = TimeCompares(TimeField.START, Comparison.LT, EPOCH - timedelta(days=8))
     assert query.where == AllOf((IsOpen(), limit))
@@ -85,7 +85,7 @@ async def test_a_dry_run_shows_and_changes_nothing() -> None:
     open_too_long().labels("test").set(7)
     context = FakePluginContext(stored=[open_for(9)], dry_run=True)
     await report_open_records(OpenRecordsConfig(), context)
-    assert context.shown[1] == "1 record is open for too long"
+    assert context.shown[1] == "1 record has been open for too long"
     assert gauge() == 7
 
 

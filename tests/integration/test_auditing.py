@@ -202,7 +202,8 @@ async def test_each_state_is_named_by_day_and_site(audited: AuditedDaemon) -> No
     }
     [detail] = [each.detail for each in report.discrepancies if each.state == "different"]
     assert detail == (
-        'components [{"name":"Cores","amount":8,"scores":[]}] here, [{"name":"Cores","amount":1,"scores":[]}] there'
+        'components: [{"name":"Cores","amount":8,"scores":[]}] stored, '
+        '[{"name":"Cores","amount":1,"scores":[]}] in the source'
     )
     assert not report.complete
     assert await audited.stored() == await audited.stored()

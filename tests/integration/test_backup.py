@@ -221,7 +221,7 @@ async def test_the_newest_complete_one_is_found(files: Site) -> None:
     assert found_backup(first.folder) == first.folder
     (second.folder / "manifest.json").unlink()
     (first.folder / "manifest.json").unlink()
-    with pytest.raises(NoBackup, match="were never finished"):
+    with pytest.raises(NoBackup, match="unfinished: auditord-"):
         found_backup(files.place)
 
 

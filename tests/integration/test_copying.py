@@ -207,9 +207,9 @@ async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str
     other = f"sqlite://{tmp_path / 'other.db'}"
     async with open_store(other, counted_keys=()):
         pass
-    with pytest.raises(CopyRefused, match="holds a part of"):
+    with pytest.raises(CopyRefused, match="holds an unfinished copy of"):
         await copy(other, target, resume=True)
-    with pytest.raises(CopyRefused, match="from an interrupted copy"):
+    with pytest.raises(CopyRefused, match="holds an unfinished copy"):
         await copy(target, other)
     copied = await copy(source, target, resume=True)
     assert copied.written <= copied.records - 2 * PAGE_SIZE
@@ -289,10 +289,10 @@ async def test_a_difference_is_found_at_the_end_and_the_copy_is_not_used(tmp_pat
     with closing(sqlite3.connect(tmp_path / "source.db")) as connection:
         connection.execute("UPDATE records SET content = content + 1 WHERE record_id = 'job/2'")
         connection.commit()
-    with pytest.raises(CopyRefused, match="of the record 'job/2', content differ"):
+    with pytest.raises(CopyRefused, match="the record 'job/2' differs in content"):
         await copy(source, target)
     for use in (open_store(target, counted_keys=()), open_store_for_reading(target)):
-        with pytest.raises(SchemaMismatch, match="only a part"):
+        with pytest.raises(SchemaMismatch, match="holds an unfinished copy"):
             async with use:
                 pass
 

@@ -465,7 +465,7 @@ def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_text("shopping list\n" * 100)
-    with pytest.raises(SchemaMismatch, match="no SQLite database"):
+    with pytest.raises(SchemaMismatch, match="not an SQLite database"):
         Database.open(path, PACKAGE)
     assert path.read_text() == "shopping list\n" * 100
 
@@ -559,10 +559,10 @@ async def test_nothing_is_written_to_a_file_that_turned_out_to_be_damaged(
         await fill(database, 1_000)
     damage(path)
     async with opened(path) as database:
-        with pytest.raises(StoreDamaged, match="no longer written"):
+        with pytest.raises(StoreDamaged, match="no longer written to"):
             await database.read(names)
         done = list[str]()
-        with pytest.raises(StoreDamaged, match="no longer written"):
+        with pytest.raises(StoreDamaged, match="no longer written to"):
             await database.write(lambda _: done.append("work"))
     assert done == []
 

@@ -115,7 +115,7 @@ def test_a_folder_that_others_may_write_to(doctor: Doctor) -> None:
     code, findings = doctor.run()
     assert code == 2
     [found] = [each for each in findings if each["severity"] == "failure"]
-    assert (found["where"], found["text"]) == ("state_dir", "others than root may write to it (mode 0777)")
+    assert (found["where"], found["text"]) == ("state_dir", "users other than root may write to it (mode 0777)")
     assert found["remedy"].startswith(f"chmod go-w {doctor.state}")
 
 
@@ -286,7 +286,7 @@ def test_a_disk_that_records_will_fill(doctor: Doctor, monkeypatch: pytest.Monke
     size = (doctor.state / "records.db").stat().st_size
     monkeypatch.setattr(shutil, "disk_usage", always(Usage(1 << 22, 0, size)))  # as much again is free
     found = doctor.about("disk", str(doctor.state))
-    assert (found["severity"], "so it is full in 28 days" in found["text"]) == ("warning", True), found
+    assert (found["severity"], "so the disk will be full in 28 days" in found["text"]) == ("warning", True), found
 
 
 def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
@@ -372,7 +372,7 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doctor.sections = {"lake": {"enabled": True, "name": "here"}}
-    assert doctor.about("lake", "table")["text"] == "nothing is synced yet"
+    assert doctor.about("lake", "table")["text"] == "nothing has been synced yet"
     anyio.run(sync_one, doctor)
     well = doctor.about("lake", "table")
     assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record of 1 daemon")
@@ -389,7 +389,7 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     doctor.sections = {"lake": {"enabled": True, "name": "here"}}
     (doctor.state / "lake/catalog.db").rename(doctor.state / "lake/aside.db")
     away = doctor.about("lake", "table")
-    assert (away["severity"], "mend lake.catalog" in away["remedy"]) == ("failure", True)
+    assert (away["severity"], "correct lake.catalog" in away["remedy"]) == ("failure", True)
 
 
 def test_rows_in_the_lake_that_their_daemon_did_not_bring_are_a_failure_at_a_hub_as_well(
@@ -403,7 +403,7 @@ def test_rows_in_the_lake_that_their_daemon_did_not_bring_are_a_failure_at_a_hub
         with monkeypatch.context() as patch:
             patch.setattr("auditord.lake.table.LakeTable.unaccounted", always({"kit": 3}))
             found = doctor.about("lake", "origin")
-        assert (found["severity"], found["text"][:27]) == ("failure", "3 rows under the name kit c")
+        assert (found["severity"], found["text"][:27]) == ("failure", "3 rows under the name kit d")
 
 
 async def add_one(doctor: Doctor, record_id: str) -> None:

@@ -180,7 +180,7 @@ def test_lost_tables_stop_the_start_and_are_not_to_be_made_anew(
     site.start()
     with psycopg.connect(str(site.url), autocommit=True) as connection:
         connection.execute("DROP SCHEMA auditord CASCADE")
-    with pytest.raises(StoreMismatch, match=r"does not know.*restore FOLDER --continue.*has no tables any more"):
+    with pytest.raises(StoreMismatch, match=r"does not know.*restore FOLDER --continue.*no longer has any tables"):
         site.start()
 
 
@@ -198,7 +198,7 @@ def test_a_daemon_whose_spool_is_lost_does_not_begin_anew_without_a_word(site: S
     site.start()
     lose_spool(site)
     for _ in range(2):
-        with pytest.raises(StoreMismatch, match=r"no spool\.db any more.*--without-backup"):
+        with pytest.raises(StoreMismatch, match=r"spool\.db of this state folder .* is missing.*--without-backup"):
             site.start()
         assert not (site.state / "spool.db").exists()
     done = site.run(*remedy)
@@ -221,7 +221,7 @@ def test_a_new_spool_beside_a_store_that_knows_another_is_refused_and_mended(
     lose_spool(site)
     site.collect("waits")
     for _ in range(2):
-        with pytest.raises(StoreMismatch, match="or a new one"):
+        with pytest.raises(StoreMismatch, match="or was replaced by a new one"):
             site.start()
     done = site.run(*remedy.split())
     assert done.exit_code == 0, done.output
@@ -249,7 +249,9 @@ def test_a_new_spool_beside_a_store_older_than_the_backup_is_not_continued(
     assert (done.exit_code, "the record store is older than" in f"{done.output}{done.exception}") == (1, True)
 
 
-@pytest.mark.parametrize(("ended", "said"), [(False, "two different host names"), (True, "or a new one")])
+@pytest.mark.parametrize(
+    ("ended", "said"), [(False, "two different host names"), (True, "or was replaced by a new one")]
+)
 @pytest.mark.anyio
 async def test_a_daemon_of_the_same_name_is_another_one_while_it_runs(tmp_path: Path, ended: bool, said: str) -> None:  # noqa: FBT001 a parameter of the test
     now = datetime.now(UTC)

@@ -156,6 +156,6 @@ def test_a_gap_is_named_by_health_and_status(tmp_path: Path) -> None:
         [(site, last)] = json.loads(daemon.get("/api/v1/health"))["gaps"].items()
         assert (site, datetime.now(UTC) - datetime.fromisoformat(last) > timedelta(days=9)) == ("A", True)
         shown = CliRunner().invoke(auditord, ("status", "--config", str(tmp_path / "auditord.json")))
-        assert f"gap         A: nothing has ended there since {last}" in shown.stdout
+        assert f"gap         A: no job has ended there since {last}" in shown.stdout
     left = CliRunner().invoke(auditord, ("status", "--config", str(tmp_path / "auditord.json")))
-    assert f"gap         A: nothing has ended there since {last}" in left.stdout
+    assert f"gap         A: no job has ended there since {last}" in left.stdout

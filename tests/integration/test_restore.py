@@ -159,7 +159,7 @@ async def test_a_store_put_back_by_other_means_is_continued(tmp_path: Path, post
     await site.deliver()
     site.lose_store()
     (dump.parent / "manifest.json").unlink()
-    with pytest.raises(RestoreRefused, match="spool alone: restore the database by its own means"):
+    with pytest.raises(RestoreRefused, match="only the spool: restore the database with its own tools"):
         await site.continued()
     from auditord.backup.postgres import load_dump  # noqa: PLC0415 only here
     from auditord.database.postgres.address import address_of  # noqa: PLC0415 only here
@@ -187,10 +187,10 @@ async def test_a_store_that_was_made_anew_and_is_empty_gives_way(site: Site) -> 
 
 async def test_what_is_there_is_left_alone(site: Site) -> None:
     await filled(site)
-    with pytest.raises(RestoreRefused, match=r"the record store and spool.db are there already.*--continue.*--force"):
+    with pytest.raises(RestoreRefused, match=r"the record store and spool.db already exist.*--continue.*--force"):
         await site.restored()
     site.lose_spool()
-    with pytest.raises(RestoreRefused, match="the record store is there already"):
+    with pytest.raises(RestoreRefused, match="the record store already exists"):
         await site.restored()
     assert await site.records() == jobs(15)
 
@@ -317,7 +317,7 @@ async def test_a_digest_that_is_not_the_manifests_is_refused(site: Site) -> None
     manifest.write_text(json.dumps(document))
     site.lose_store()
     site.lose_spool()
-    with pytest.raises(BackupDamaged, match="and not the 7 with"):
+    with pytest.raises(BackupDamaged, match="but the manifest says 7 with"):
         await site.restored()
     assert not (site.state / "spool.db").exists()
     assert site.url.startswith("sqlite") or unfinished(site.state) is not None
@@ -345,7 +345,7 @@ async def test_an_incomplete_backup_is_none(files: Site) -> None:
     await filled(files)
     [manifest] = files.place.glob("*/manifest.json")
     manifest.unlink()
-    with pytest.raises(NoBackup, match="were never finished"):
+    with pytest.raises(NoBackup, match="unfinished: auditord-"):
         await files.restored(force=True)
 
 
@@ -379,7 +379,7 @@ def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[...
     (tmp_path / "state/records.db").unlink()
     done = command("restore", "--continue")  # with the last backup that was made
     assert done.exit_code == 0, done.exception
-    assert "What clients posted after" in done.output
+    assert "What clients posted between" in done.output
     assert "auditord collect files" in done.output
     forced = command("restore", tmp_path / "b", "--force")
     assert forced.output.count("put aside") == 2
@@ -439,7 +439,7 @@ def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
     fails: dict[str, Any] = {"kind": "slurm", "sacct": "false", "meta": [], "earliest_datetime": earliest}
     with running_daemon(tmp_path, sections(fails)) as daemon:
         report = daemon.finish_run("look")
-        assert report.skipped == {"after the restore, jobs must have a good run first": 1}, report
+        assert report.skipped == {"after the restore, jobs must run successfully first": 1}, report
     jobs.mkdir()
     with running_daemon(tmp_path, sections({"kind": "files", "folder": str(jobs)})) as daemon:
         assert daemon.finish_run("jobs").error is None

@@ -160,7 +160,7 @@ async def test_what_is_still_wrong_stays_with_todays_reason(tmp_path: Path) -> N
     assert (retried.queued, retried.settled) == (1, 1)
     assert retried.failed == {
         bad: "memory has no value",
-        gone: "column memory was not asked for then (its source makes no record of it today, or does not know it)",
+        gone: "column memory was not asked for then (its source no longer gives a record of it, or does not know it)",
     }
     assert {entry.source_id: entry.raw_json for entry in await left(tmp_path)} == {
         "bad": {"id": "bad", "memory": None},  # what the source says today

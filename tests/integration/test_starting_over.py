@@ -132,9 +132,9 @@ NOW: Final = datetime(2026, 11, 22, tzinfo=UTC)
         (Looked("a", Reach(remembers=NOW - HOUR)), None),
         (
             Looked("a", Reach(remembers=NOW + HOUR)),
-            "a: its source has forgotten what ended before 2026",
+            "a: its source no longer has jobs that ended before 2026",
         ),
-        (Looked("a"), "a: its source lists nothing again"),
+        (Looked("a"), "a: its source cannot be read a second time"),
         (Looked("a", fault="sacct is away"), "a: its source does not answer"),
     ],
 )

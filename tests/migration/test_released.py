@@ -115,7 +115,7 @@ async def run_command(folder: Path, store: str, *arguments: str) -> str:
     return done.stdout.decode()
 
 
-REFUSED = "was made by a version of auditord before 1.0: `auditord database copy` takes over what version 0.1.0"
+REFUSED = "was made by a version of auditord before 1.0: `auditord database copy` copies records from version 0.1.0"
 
 
 async def test_a_store_in_sqlite(release: str, tmp_path: Path, documents: Sequence[str]) -> None:
@@ -151,7 +151,7 @@ async def test_development_versions_cannot_be_copied(release: str, tmp_path: Pat
     path = load_file(release, "records", tmp_path / "records.db")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 7")
-    with pytest.raises(SchemaMismatch, match="nothing else was ever released"):
+    with pytest.raises(SchemaMismatch, match="the only earlier release"):
         await copy(f"sqlite://{path}", f"sqlite://{tmp_path / 'new.db'}")
 
 

@@ -65,7 +65,7 @@ def test_it_says_that_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     watch.begin("step 2")
     with caplog.at_level(logging.INFO):
         assert [watch() for _ in range(3)] == [False, False, False]
-    assert [record.getMessage() for record in caplog.records] == ["step 2: still at work, for 30 s now"]
+    assert [record.getMessage() for record in caplog.records] == ["step 2: still running after 30 s"]
 
 
 def test_other_faults_are_what_they_were(connection: sqlite3.Connection) -> None:

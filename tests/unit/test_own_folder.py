@@ -18,5 +18,5 @@ def test_it_is_made_and_closed_to_others(tmp_path: Path) -> None:
 
 def test_it_is_reported_when_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "instances").touch()
-    with pytest.raises(AuditordError, match="must be the daemon's own"):
+    with pytest.raises(AuditordError, match="must belong to the daemon's user"):
         own_folder(tmp_path, "files")

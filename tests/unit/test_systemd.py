@@ -90,4 +90,4 @@ def test_without_systemd_there_is_silence(tmp_path: Path, caplog: pytest.LogCapt
         pass
     assert caplog.records == []
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, 1).ready()
-    assert "does not receive READY" in caplog.text
+    assert "cannot send READY to systemd" in caplog.text

@@ -170,7 +170,7 @@ async def test_a_continuous_collector_that_ends_has_failed_and_comes_back() -> N
             group.start_soon(run_continuously, runnable(execute), Backoff(lambda: 1.0), listener, now)
             await again.wait()
         group.cancel_scope.cancel()
-    assert {report.error for report in reports} == {"ended by itself, which a continuous collector never should"}
+    assert {report.error for report in reports} == {"ended, although a continuous collector never should"}
 
 
 def test_waits_double_up_to_a_minute_and_start_again() -> None:
@@ -240,6 +240,6 @@ async def test_what_records_lack_is_logged_once_per_run_and_name(caplog: pytest.
 
     await collect(produce(), keep, RunCounts(), FakeCollectorContext().log)
     assert [record.message for record in caplog.records] == [
-        "r0 lacks its component MaxRSS, others may, too: 16E is too much",
-        "r0 lacks its label MaxRSS, others may, too: 16E is too much",
+        "r0 has no component MaxRSS, and other records may lack it too: 16E is too much",
+        "r0 has no label MaxRSS, and other records may lack it too: 16E is too much",
     ]

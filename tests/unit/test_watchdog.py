@@ -101,7 +101,7 @@ def test_threads_that_are_left_behind_are_reported(
             thread.join()
     (message,) = caplog.messages
     assert int(message.split()[0]) > 120
-    assert "threads are at work, most of them in code of auditord_printers" in message
+    assert "threads are running, most of them in code of auditord_printers" in message
 
 
 def test_growth_is_reported_with_who_runs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_growth_is_reported_with_who_runs(caplog: pytest.LogCaptureFixture, monk
     for _ in range(3):
         looking.look_at_memory()
     assert caplog.messages == [
-        "the process has grown from 100 to 10000 MiB; running: printers (the unit's MemoryMax= is a limit)"
+        "the process has grown from 100 to 10000 MiB; running: printers (MemoryMax= of the systemd unit limits it)"
     ]
 
 

@@ -11,22 +11,22 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from auditord.errors import StoreMisconfigured, StoreUnavailable
 
 _ADVICE: Final = {
-    "08": "the connection was lost; see whether the server runs and the network is up",
-    "25006": "it takes no writes, as a standby does; point store.url to the primary server",
-    "28": "it refuses the user; check store.url, store.password, the certificates, and pg_hba.conf on the server",
-    "3D000": "the server has no such database; make it with createdb, then run `auditord database migrate`",
-    "40": "transactions got in each other's way again and again",
+    "08": "the connection was lost; check whether the server is running and the network is up",
+    "25006": "it accepts no writes, like a standby; point store.url to the primary server",
+    "28": "it rejected the user; check store.url, store.password, the certificates, and pg_hba.conf on the server",
+    "3D000": "the server has no such database; create it with createdb, then run `auditord database migrate`",
+    "40": "transactions conflicted repeatedly; try again",
     "42501": "the user lacks a privilege; grant it, see `auditord database migrate --help`",
-    "53100": "there is no room left on the server's disk; make room, writing resumes by itself",
+    "53100": "there is no room left on the server's disk; free some space, then writing resumes",
     "53200": "the server has no memory left",
-    "53300": "the server has no connection to spare; raise its max_connections or lower store.pool_size",
+    "53300": "the server has no free connection; raise its max_connections or lower store.pool_size",
     "57014": "the statement took too long; look at the server's load and its locks",
     "57P": "the server is being stopped or started",
     "58": "the server's disk reports an error; look at the server's log",
     "XX001": "the server reports damage; look at the server's log",
     "XX002": "the server reports a damaged index; look at the server's log",
-    "XX": "the server reports an error of its own; look at the server's log, and whether it is a plain PostgreSQL",
-    "URL": "it cannot be reached as the configuration says; check store.url and its options for TLS",
+    "XX": "the server reports an internal error; look at its log, and check whether it is a plain PostgreSQL",
+    "URL": "it cannot be reached with this configuration; check store.url and the TLS options",
 }
 
 _MISCONFIGURED: Final = ("28", "3D000", "42501", "URL")
@@ -43,7 +43,7 @@ _TEXTS: Final = (
     (re.compile(r"invalid (port|integer value)|(certificate|key) file .*(does not exist|permissions)"), "URL"),
 )
 
-_NO_ANSWER: Final = "see whether the server runs and can be reached from here; its log tells more"
+_NO_ANSWER: Final = "check whether the server is running and can be reached from here, and read its log"
 
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:

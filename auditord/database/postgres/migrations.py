@@ -54,8 +54,8 @@ def refuse_older(known: Sequence[Applied], scripts: Sequence[Script], where: str
     """Raise SchemaMismatch if the tables were made before version 1.0."""
     if known and known[0].name != scripts[0].name:
         raise SchemaMismatch(
-            f"The database {where} was made by a version of auditord before 1.0: `auditord database copy` takes over "
-            "what version 0.1.0 has made; nothing else was ever released."
+            f"The database {where} was made by a version of auditord before 1.0: `auditord database copy` copies "
+            "records from version 0.1.0, the only earlier release."
         )
 
 
@@ -141,7 +141,7 @@ def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
     if version > len(scripts):
         raise SchemaMismatch(
             f"The database {where} has schema {version}, this version of auditord knows up to {len(scripts)}: "
-            "install the newer version again, or restore the backup from before it."
+            "install the newer version again, or restore a backup from before the upgrade."
         )
 
 
@@ -177,7 +177,7 @@ async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> No
             hosts = ", ".join(f"{host} ({count})" for host, count in others)
             raise DaemonsConnected(
                 f"The database {where} is in use by auditord from {hosts}: stop those daemons first. An older one "
-                "would keep writing in the old form, and new tables and columns would lack its rows"
+                "would continue to write in the old format, and new tables and columns would lack its data"
             )
         await anyio.sleep(_BETWEEN_LOOKS)
 
@@ -234,9 +234,11 @@ async def refuse_unsupported(connection: AsyncConnection[TupleRow], where: str) 
         major = connection.info.server_version // 10_000
         raise SchemaMismatch(f"The server of {where} is PostgreSQL {major}: auditord needs 14 or later.")
     if has_citus and (await _row(connection, _DISTRIBUTED))[0]:
-        raise SchemaMismatch(f"Citus distributes tables of auditord in {where}, where sums would be torn: {_ADVICE}.")
+        raise SchemaMismatch(
+            f"Citus distributes tables of auditord in {where}, where sums would be inconsistent: {_ADVICE}."
+        )
     if has_timescale and (await _row(connection, _HYPERTABLES))[0]:
-        raise SchemaMismatch(f"Tables of auditord in {where} are TimescaleDB's hypertables, not its own: {_ADVICE}.")
+        raise SchemaMismatch(f"Tables of auditord in {where} are TimescaleDB hypertables, not plain tables: {_ADVICE}.")
 
 
 async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address: Address) -> None:
@@ -253,7 +255,7 @@ async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address:
     if len(pids) != 2:  # noqa: PLR2004 a process for each of the two
         raise SchemaMismatch(
             f"A pooler in transaction mode in front of {address.where} breaks the locks and settings of "
-            "sessions: give this database pool_mode=session there, or point store.url to the server itself."
+            "sessions: set pool_mode=session for this database there, or point store.url to the server itself."
         )
 
 

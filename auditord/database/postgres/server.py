@@ -57,17 +57,17 @@ SELECT
     set_config('statement_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', '60s', false),
     set_config('jit', 'off', false),
-    -- A transaction that is overtaken looks again, and must see what that one has done.
+    -- A transaction that loses a race reads again, and must see the changes of the winner.
     set_config('default_transaction_isolation', 'read committed', false),
-    -- A client that is gone is noticed in the middle of a long query.
+    -- Notice during a long query that the client has disconnected.
     set_config('client_connection_check_interval', '5s', false),
-    -- A client whose host or network is gone without a word is noticed in seconds, too, not in two hours.
+    -- Notice within seconds, not two hours, that the host or network of the client has failed.
     set_config('tcp_keepalives_idle', '10', false),
     set_config('tcp_keepalives_interval', '5', false),
     set_config('tcp_keepalives_count', '3', false),
     set_config('tcp_user_timeout', %s, false),
     set_config('default_transaction_read_only', %s, false),
-    -- Acknowledged writes must survive a power cut; stricter settings, for standbys, stay.
+    -- Acknowledged writes must survive a power cut; keep stricter settings, for standbys.
     CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
 
@@ -269,18 +269,18 @@ class Server:
             raise self._unavailable() from error
         if self._away:
             self._away = False
-            _log.warning("the database %s is back", self.where)
+            _log.warning("the database %s is available again", self.where)
         return connection
 
     def _unavailable(self) -> StoreUnavailable:
         if self._fault is None:
             return StoreUnavailable(
-                f"All connections to the database {self.where} are busy: raise store.pool_size, or look at what the "
-                "server does."
+                f"All connections to the database {self.where} are busy: raise store.pool_size, or check what the "
+                "server is doing."
             )
         if not self._away:
             self._away, self._prepared = True, None
-            _log.warning("the database %s is away: %s", self.where, self._fault)
+            _log.warning("the database %s is unavailable: %s", self.where, self._fault)
         return as_unavailable(self._fault, self.where)
 
     def _note_attempt(self, fault: Exception | None) -> None:

@@ -76,12 +76,14 @@ async def _begin(source: End, target: End, *, resume: bool) -> None:
     unfinished = await target.unfinished()
     if unfinished is None:
         if not await target.is_empty():
-            raise CopyRefused(f"{target.where} is not empty: name an empty store, so that nothing is mixed up")
+            raise CopyRefused(f"{target.where} is not empty: name an empty store, so that no records are mixed")
         await target.begin(source.where)
     elif unfinished != source.where:
-        raise CopyRefused(f"{target.where} holds a part of {unfinished}: go on with that, or name an empty store")
+        raise CopyRefused(
+            f"{target.where} holds an unfinished copy of {unfinished}: continue that copy, or name an empty store"
+        )
     elif not resume:
-        raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: add --resume")
+        raise CopyRefused(f"{target.where} holds an unfinished copy of {unfinished}: add --resume to continue it")
 
 
 @dataclass(slots=True)
@@ -129,14 +131,14 @@ class _Copy:
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
             async for wanted, stored in pairs:
                 if wanted is None or wanted != stored:
-                    raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, stored)}")
+                    raise CopyRefused(f"{self.target.where} differs from the source: {_difference(wanted, stored)}")
                 digest.add(wanted)
                 if digest.records % PAGE_SIZE == 0:
                     self.progress.progressed("comparing", digest.records, self.total)
         if digest.records != self.total:
             raise CopyRefused(
                 f"{counted(digest.records, 'record was', 'records were')} compared, "
-                f"{self.source.where} counts {self.total}"
+                f"but {self.source.where} counts {self.total}"
             )
         return Copied(digest.records, self.written, digest.text())
 
@@ -144,9 +146,9 @@ class _Copy:
 def _difference(wanted: CopiedRecord | None, stored: CopiedRecord | None) -> str:
     if wanted is None or stored is None:
         record = wanted or stored
-        return f"the record {record and record.record_id!r} is {'missing' if stored is None else 'too many'}"
+        return f"the record {record and record.record_id!r} is {'missing' if stored is None else 'not in the source'}"
     names = [name for name in CopiedRecord.__struct_fields__ if getattr(wanted, name) != getattr(stored, name)]
-    return f"of the record {wanted.record_id!r}, {' and '.join(names)} differ"
+    return f"the record {wanted.record_id!r} differs in {' and '.join(names)}"
 
 
 _Page = Callable[[str], Awaitable[Sequence[CopiedRecord]]]

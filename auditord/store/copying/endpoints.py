@@ -291,7 +291,7 @@ class End(ABC):
             CopyRefused: it holds only a part of another store.
         """
         if (unfinished := await self.unfinished()) is not None:
-            raise CopyRefused(f"{self.where} holds a part of {unfinished} from an interrupted copy")
+            raise CopyRefused(f"{self.where} holds an unfinished copy of {unfinished}")
 
     async def unfinished(self) -> str | None:
         """Return the source of the unfinished copy that this store holds, or None."""

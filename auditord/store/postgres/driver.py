@@ -86,7 +86,7 @@ async def _do(connection: Connection, step: Step) -> Any:  # Any: of the step's 
                     return await run(connection, step.make())
         except Overtaken:
             continue
-    raise StoreUnavailable(f"Other transactions were faster {_ATTEMPTS} times in a row: try again.")
+    raise StoreUnavailable(f"Other transactions committed first {_ATTEMPTS} times in a row: try again.")
 
 
 async def _execute(

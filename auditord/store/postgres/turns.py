@@ -124,7 +124,7 @@ class Turn:
                     await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
             except StoreUnavailable as error:
                 raise StoreUnavailable(
-                    f"the run is ended and its turn given up, since another daemon may take over: {error}"
+                    f"the run ends and gives up its turn, since another daemon may take over: {error}"
                 ) from error
             renewed = started
 
@@ -142,8 +142,8 @@ class Turn:
         who = "another process" if holder is None else f"process {holder.process} on {holder.host}"
         when = "" if holder is None else f" at {format_time(holder.since)}"
         return (
-            f"{who} took over the turn{when}, since nothing was heard from here for {LEASE:g} s; what this run would "
-            f"still have saved is left out. Look at the network to the database {self._where} and at this host's load."
+            f"{who} took over the turn{when}, since this daemon did not renew it for {LEASE:g} s; this run saves "
+            f"nothing more. Check the network to the database {self._where} and the load of this host."
         )
 
 

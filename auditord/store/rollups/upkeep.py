@@ -222,4 +222,4 @@ def _set_keys(keys: Sequence[str]) -> Work[bool]:
 
 def _log_fault(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (fault := task.exception()) is not None and not isinstance(fault, StoreUnavailable):
-        _log.error("counts and roll-ups could not be kept up, sums take longer", exc_info=fault)
+        _log.error("counts and roll-ups could not be updated, so sums take longer", exc_info=fault)

@@ -197,7 +197,7 @@ def _text(*, known: bool) -> Answer:
 
 def _problem(*, known: bool) -> Answer:
     if known:
-        remedy = "ask the operator of this server for a role; there may also be nothing at this path"
+        remedy = "ask the operator of this server for a role; or the path does not exist"
         return Refused(403, _FORBIDDEN, remedy=remedy).answer().closing()
     remedy = "send Authorization: Bearer <token>, or use a client certificate"
     return Refused(401, _UNKNOWN, remedy=remedy, challenge=_CHALLENGE).answer().closing()
@@ -217,7 +217,7 @@ def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
         end = _end(request)
         if end is None or now() <= end:
             return await handler(request)
-        audit.refused(request, None, f"the client's certificate has ended at {end.isoformat()}")
+        audit.refused(request, None, f"the client's certificate expired at {end.isoformat()}")
         return refusal(request, known=False)
 
     return answer

@@ -29,7 +29,7 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
         ConnectionError: the client has disconnected.
     """
     if request.transport is None:
-        raise ConnectionResetError("the client left before it was asked who it is")
+        raise ConnectionResetError("the client disconnected before it was identified")
     passed_on = is_passed_on(request)
     address = _forwarded(request) if passed_on else _address(request.transport.get_extra_info("peername"))
     if (token := _token(request)) is not None or passed_on:
@@ -68,7 +68,7 @@ def _token(request: web.BaseRequest) -> str | None:
     scheme, _, token = given[0].partition(" ")
     fits = 0 < len(token.strip()) <= LONGEST_TOKEN and token.isascii()
     if len(given) > 1 or scheme.lower() != "bearer" or not fits:
-        raise AccessRefused("the header Authorization holds no bearer token")
+        raise AccessRefused("the header Authorization has no bearer token")
     return token.strip()
 
 

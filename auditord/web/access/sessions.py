@@ -207,16 +207,14 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
             kept = _Kept(urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
             replace_private(path, msgspec.json.encode(kept))
     except (OSError, msgspec.DecodeError, ValueError) as error:
-        text = (
-            f"the key of sessions in {path} cannot be used: {error}: remove the file; people then have to log in again"
-        )
+        text = f"the session key in {path} cannot be used: {error}: remove the file; users then have to log in again"
         raise ConfigurationError(text) from error
     return Sessions(path, kept, length, root, now)
 
 
 def _require_key(key: str) -> None:
     if len(urlsafe_b64decode(key)) != _KEY_BYTES:
-        raise ValueError(f"it has not {_KEY_BYTES} bytes")
+        raise ValueError(f"it does not have {_KEY_BYTES} bytes")
 
 
 def _decoded(content: bytes) -> Session | None:

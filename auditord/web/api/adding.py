@@ -116,7 +116,7 @@ class AddHandler(RecordWriter):
         "POST",
         "/api/v1/records",
         "addRecords",
-        "Add records, each with a verdict of its own: those that are refused harm no others.",
+        "Add records, each with a verdict of its own: refused records do not affect the others.",
         Permission.WRITE,
         {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
         problems=(*BODY_PROBLEMS, 503),
@@ -256,4 +256,6 @@ def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
 def _interrupted(verdicts: VerdictList) -> Refused:
     handled = counted(len(verdicts), "record was", "records were")
     detail = f"nothing can be written at the moment; {handled} handled, the others were not"
-    return Refused(503, detail, remedy="post those that were not handled again later", handled=verdicts.summed_up())
+    return Refused(
+        503, detail, remedy="later, post again the records that were not handled", handled=verdicts.summed_up()
+    )

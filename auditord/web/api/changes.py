@@ -19,7 +19,7 @@ _SECONDS: Final = 10**11  # no calendar has more
 
 class _Reasoned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reason: Annotated[Reason, doc("the reason, which is stored.")]
-    by: Annotated[str | None, doc("the author's name; default: the user at the other end of the socket.")] = None
+    by: Annotated[str | None, doc("the author's name; default: the caller's.")] = None
 
 
 class CorrectionWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,17 +28,15 @@ class CorrectionWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_on
     record: Annotated[Record, doc("the record that replaces the stored record with the same id.")]
     seen: Annotated[
         Record | None,
-        doc(
-            "the stored record that the caller has seen; if the stored record differs from it by now, nothing is done."
-        ),
+        doc("the stored record as the caller last read it; if the record has changed since, nothing is done."),
     ] = None
 
 
 class ClosingWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stop of an open record, by exactly one of ``stop_time`` and ``runtime``."""
+    """The stop of an open record, given by exactly one of ``stop_time`` and ``runtime``."""
 
-    record_id: Annotated[str, doc("whose record it is.")]
-    stop_time: Annotated[Instant | None, doc("then.")] = None
+    record_id: Annotated[str, doc("the id of the open record.")]
+    stop_time: Annotated[Instant | None, doc("the stop time.")] = None
     runtime: Annotated[Annotated[int, Meta(ge=0, le=_SECONDS)] | None, doc("seconds from the start to the stop.")] = (
         None
     )
@@ -53,7 +51,7 @@ class ClosingsWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only
 class DeletionsWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Records to delete."""
 
-    ids: Annotated[list[str], doc("of the records.")]
+    ids: Annotated[list[str], doc("the ids of the records.")]
 
 
 class Outcomes(msgspec.Struct, frozen=True):
@@ -67,13 +65,13 @@ class FormerVersion(msgspec.Struct, frozen=True):
 
     number: Annotated[int, doc("the number of the change; it increases with each change of a record.")]
     action: Annotated[Action, doc("the change that ended this version: ``correct``, ``close`` or ``delete``.")]
-    reason: Annotated[str, doc("why.")]
-    changed_at: Annotated[Instant, doc("when.")]
-    changed_by: Annotated[str | None, doc("who did it.")]
+    reason: Annotated[str, doc("the reason for the change.")]
+    changed_at: Annotated[Instant, doc("when the record was changed.")]
+    changed_by: Annotated[str | None, doc("who changed the record.")]
     record: Annotated[StoredRecord, doc("the record before the change.")]
     received_at: Annotated[Instant, doc("when the record first arrived.")]
     updated_at: Annotated[Instant | None, doc("when this version arrived, or null for the first one.")]
-    principal: Annotated[str | None, doc("the principal that sent it.")]
+    principal: Annotated[str | None, doc("the principal that sent this version.")]
 
 
 class History(msgspec.Struct, frozen=True):

@@ -47,34 +47,38 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
         "meta": "lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or null where there are none.",
         "components": "the resources that the job held; may be empty.",
         "start_time": "with a zone; kept in UTC with microseconds.",
-        "stop_time": "the same, or null while the job runs. May lie before the start time: stored, left out of sums.",
+        "stop_time": "likewise, or null while the job runs. It may be before the start time: such records are stored, "
+        "but left out of sums.",
     },
     "Component": {
-        "name": "of the resource; it implies the unit.",
+        "name": "the resource's name, which implies the unit.",
         "amount": "a whole number.",
         "scores": "benchmark values.",
     },
-    "Score": {"name": "of the benchmark, such as HEPscore23.", "value": "per unit of the component."},
+    "Score": {
+        "name": "the benchmark's name, such as HEPscore23.",
+        "value": "the score per unit of the component.",
+    },
     "Outcome": {
-        "record_id": "of the record.",
-        "outcome": "``done``; ``same`` (it was like that already); ``changed`` (refused: it is not as the caller has "
-        "seen it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).",
-        "detail": "why it was refused, where there is more to say.",
+        "record_id": "the record's id.",
+        "outcome": "``done``; ``same`` (nothing to change); ``changed`` (refused: the record changed after the caller "
+        "read it); ``missing`` (refused: there is no such record); ``refused`` (for the reason in ``detail``).",
+        "detail": "why it was refused, if there is more to say.",
     },
     "Retried": {
-        "settled": "how many entries left quarantine (some jobs make no record under today's configuration).",
+        "settled": "the number of entries that left quarantine (some jobs make no record with today's configuration).",
         "queued": "the number of queued records.",
-        "failed": "the remaining fault, by the entry's number.",
+        "failed": "the errors of the remaining entries, by the entry's number.",
     },
     "RunReport": {
         "task": "the instance's name.",
         "kind": "the instance's kind.",
         "started": "the start of the run.",
-        "duration": "its length.",
-        "error": "null after success, else what happened, in one line.",
-        "records": "how many records reached the spool for the first time in this run.",
-        "quarantined": "how many jobs went to quarantine.",
-        "skipped": "how many jobs made no record on purpose, by reason.",
+        "duration": "the duration of the run.",
+        "error": "the error in one line, or null after success.",
+        "records": "the number of records that reached the spool for the first time in this run.",
+        "quarantined": "the number of jobs that went to quarantine.",
+        "skipped": "the number of jobs that made no record on purpose, by reason.",
     },
 }
 """Descriptions of the members of types that are defined outside the API."""
@@ -187,12 +191,12 @@ _BEGINNING: Final = """\
 | `PUT /record` | update | set a record's stop time |
 | `POST /records` | write | add records, all or none |
 | `GET /record/{record_id}` | read | a record |
-| `GET /records?…` | read | records, one object behind the other |
+| `GET /records?…` | read | records, one object after another |
 | `GET /health_check` | | 200 as long as a POST would be durable |
 | `GET /metrics` | metrics | Prometheus' text format |
 | `GET /openapi.json` | read | the calls below, for programs |
 
-## Ours
+## auditord's own
 """
 
 HANDLERS: Final = (

@@ -83,7 +83,7 @@ class LakeSource(msgspec.Struct, frozen=True):
             Refused: there is no lake.
         """
         if self.visible is None:
-            raise Refused(400, "this daemon has no lake", parameter=SOURCE, remedy="leave it out; or configure lake")
+            raise Refused(400, "this daemon has no lake", parameter=SOURCE, remedy="leave it out, or configure a lake")
         return self.visible(request)
 
     @contextmanager
@@ -92,11 +92,11 @@ class LakeSource(msgspec.Struct, frozen=True):
         try:
             yield
         except ConfigurationError as error:
-            raise Refused(503, str(error), remedy="see the manual's chapter on the lake") from error
+            raise Refused(503, str(error), remedy="see auditord manual lake") from error
         except StoreUnavailable as error:
-            log.warning("the lake: %s", error)
-            remedy = "ask with source=store, or again later; the daemon's log says why"
-            raise Refused(503, "the lake cannot be asked now", parameter=SOURCE, remedy=remedy) from error
+            log.warning("the lake is unavailable: %s", error)
+            remedy = "use source=store, or try again later; the daemon's log has the reason"
+            raise Refused(503, "the lake is unavailable", parameter=SOURCE, remedy=remedy) from error
 
 
 def lake_source(lake: Lake | None) -> LakeSource:

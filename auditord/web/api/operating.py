@@ -127,7 +127,7 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         is_number = text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
         entry = await self.spool.quarantine_get(int(text)) if is_number else None
         if entry is None:
-            remedy = "GET /api/v1/quarantine lists what there is"
+            remedy = "GET /api/v1/quarantine lists the entries"
             raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
         return json_answer(with_input(entry))
 
@@ -135,7 +135,7 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         "POST",
         "/api/v1/quarantine/retry",
         "retryQuarantined",
-        "Try entries again, each on its own.",
+        "Retry entries, each on its own.",
         Permission.OPERATE,
         {200: {JSON: Retried}},
         problems=(*BODY_PROBLEMS, 503),
@@ -151,7 +151,7 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         "POST",
         "/api/v1/quarantine/discard",
         "discardQuarantined",
-        "Forget entries for good.",
+        "Delete entries for good.",
         Permission.OPERATE,
         {200: {JSON: Discarded}},
         problems=(*BODY_PROBLEMS, 503),
@@ -245,7 +245,7 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         "GET",
         "/api/v1/records/{record_id}/versions",
         "getFormerVersions",
-        "See the former versions of a record, also of a deleted one: who changed it, when and why.",
+        "See the former versions of a record, even of a deleted one: who changed it, when and why.",
         Permission.ADMINISTER,
         {200: {JSON: changes.History}},
         problems=(404, 503),
@@ -272,7 +272,7 @@ def note_of(request: web.BaseRequest, reason: str, by: str | None) -> Note:
 
 def _stop(wanted: changes.ClosingWanted) -> datetime | timedelta:
     if (wanted.stop_time is None) == (wanted.runtime is None):
-        raise InvalidRecord(f"of {wanted.record_id!r}, say either 'stop_time' or 'runtime'")
+        raise InvalidRecord(f"for {wanted.record_id!r}, give either 'stop_time' or 'runtime'")
     return timedelta(seconds=wanted.runtime or 0) if wanted.stop_time is None else parse_time(wanted.stop_time)
 
 
@@ -319,7 +319,7 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
             changes = await self.reload(dry_run=wanted.dry_run)
         except ConfigurationError as error:
             raise Refused(
-                422, str(error), remedy="auditord config check; the daemon keeps its running configuration"
+                422, str(error), remedy="run auditord config check; the daemon keeps its running configuration"
             ) from error
         names = [".".join(each) for each in changes.instances]
         differences = [OptionDifference(each.option, each.running, each.written) for each in changes.differences]

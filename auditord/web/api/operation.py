@@ -123,7 +123,7 @@ def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:
     """Return the routes for a daemon without authenticators, which refuses guarded calls with a hint."""
     refusal = Refused(
         403,
-        "this acts on the daemon or shows raw input, which is not offered at this address",
+        "this call acts on the daemon or shows raw input, and is not available at this address",
         remedy="run the command auditord on the daemon's host as root or as the daemon's user, or use its control "
         f"socket: curl --unix-socket {control or 'control.sock'} http://localhost/…",
     ).answer()
@@ -151,9 +151,9 @@ async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamR
     except InvalidQuery as error:
         return _unless_started(request, error, Refused(400, str(error), parameter=error.parameter, remedy=_SEE))
     except UnicodeDecodeError as error:
-        return _unless_started(request, error, Refused(404, "the path is not UTF-8 once it is decoded"))
+        return _unless_started(request, error, Refused(404, "the decoded path is not UTF-8"))
     except StoreUnavailable as error:
-        log.warning("%s %s: the client is to try again: %s", request.method, operation.path, error)
+        log.warning("%s %s: the client must try again: %s", request.method, operation.path, error)
         away = Refused(503, "the record store or the spool is not available", remedy="try again later; see the log")
         return _unless_started(request, error, away)
 
@@ -201,10 +201,9 @@ async def read(request: web.BaseRequest, limit: int) -> bytes:
     try:
         return unpacked(request, await read_body(request, limit), limit)
     except BodyTooLarge as error:
-        remedy = "send fewer records at once, or raise api.max_body"
-        raise Refused(
-            413, f"the body is larger than {limit} bytes ({error})", parameter="body", remedy=remedy
-        ) from error
+        remedy = "send several smaller requests; this limit cannot be changed"
+        detail = f"the body is too large, the limit is {limit} bytes ({error})"
+        raise Refused(413, detail, parameter="body", remedy=remedy) from error
     except UnreadableBody as error:
         raise Refused(415, str(error), parameter="Content-Encoding") from error
 
@@ -231,7 +230,7 @@ class Whole(msgspec.Struct, frozen=True):
         text = scalar(name, given)
         number = None if text is None else read_number(name, text)
         if number is not None and not self.least <= number <= self.most:
-            raise InvalidQuery(f"'{name}' is a number from {self.least} to {self.most}")
+            raise InvalidQuery(f"'{name}' must be a number from {self.least} to {self.most}")
         return number
 
 
@@ -311,12 +310,12 @@ class Texts(msgspec.Struct, frozen=True):
     def read(self, name: str, given: Given) -> Sequence[str]:
         """Return the texts of ``name=…`` or ``name[]=…`` in their order; raises InvalidQuery."""
         if any(parameter.path not in {(), ("",)} for parameter in given):
-            raise InvalidQuery(f"'{name}' is given as {name}=… or {name}[]=…, once for each value")
+            raise InvalidQuery(f"write '{name}' as {name}=… or {name}[]=…, once for each value")
         texts = [parameter.value for parameter in given]
         if len(set(texts)) < len(texts):
-            raise InvalidQuery("the same is given more than once")
+            raise InvalidQuery("the same value is given more than once")
         if len(texts) > self.most:
-            raise InvalidQuery(f"at most {self.most} are allowed")
+            raise InvalidQuery(f"at most {self.most} values are allowed")
         return texts
 
 
@@ -345,7 +344,9 @@ _COMPARISONS: Final = tuple(comparison.value for comparison in Comparison)
 _TEXTS: Final[Schema] = {"type": "array", "items": NAME.schema, "minItems": 1, "maxItems": MAX_CONDITIONS}
 
 
-RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True)
+RECORD_ID: Final = Parameter(
+    "record_id", "The record's id as one segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True
+)
 
 
 def _compared(schema: Schema) -> Schema:
@@ -372,12 +373,12 @@ _TIMES: Final = _compared(INSTANT.schema)
 
 FILTER_PARAMETERS: Final = (
     Parameter("record_id", "Only the record with this id.", NAME.schema),
-    Parameter("start_time", "Only records whose start compares so: start_time[gte]=….", _TIMES, deep=True),
-    Parameter("stop_time", "The same for the stop; never true of an open record.", _TIMES, deep=True),
-    Parameter("runtime", "The same for whole seconds from start to stop.", _compared(COUNT.schema), deep=True),
+    Parameter("start_time", "Only records whose start time matches, as in start_time[gte]=….", _TIMES, deep=True),
+    Parameter("stop_time", "The same for the stop time; open records never match.", _TIMES, deep=True),
+    Parameter("runtime", "The same for the runtime in whole seconds.", _compared(COUNT.schema), deep=True),
     Parameter(
         "meta",
-        "By the lists of texts in meta: meta[key][c][]=value (has the value; repeated: has all), "
+        "Only records whose meta matches: meta[key][c][]=value (has the value; repeated: has all), "
         "meta[key][dnc][]=value (has the key without the value), meta[key][any][]=value (repeated: has at least one), "
         "meta[key][absent]=true.",
         _by_key(
@@ -392,7 +393,8 @@ FILTER_PARAMETERS: Final = (
     ),
     Parameter(
         "component",
-        "By amounts: component[name][gte]=4 is true if any component of this name compares so.",
+        "Only records with a matching amount: component[name][gte]=4 matches if any component of this name has 4 or "
+        "more.",
         _by_key(_compared(COUNT.schema)),
         deep=True,
     ),

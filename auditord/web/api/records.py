@@ -102,7 +102,7 @@ _SORT_FIELD: Final[Schema] = {"type": "string", "enum": [field.value for field i
 PAGING: Final = (
     Parameter(
         "sort_by",
-        "sort_by[asc] or sort_by[desc]; pages follow start_time, records in another order come as NDJSON.",
+        "sort_by[asc] or sort_by[desc]; pages follow start_time, other orders are available as NDJSON only.",
         {
             "type": "object",
             "properties": {"asc": _SORT_FIELD, "desc": _SORT_FIELD},
@@ -120,21 +120,21 @@ PAGING: Final = (
     ),
     Parameter(
         "cursor",
-        "Go on behind this place: start time and id of the last record, 2026-01-31T12:00:00Z,slurm-17. A record that "
-        "is closed meanwhile keeps its place; one that is added behind the place is found, one before it is not. In "
-        "another order than that of start_time, all records behind the place come.",
+        "Continue after this position: start time and id of the last record, 2026-01-31T12:00:00Z,slurm-17. A record "
+        "that is closed meanwhile keeps its position; one that is added after the position is found, one before it is "
+        "not. With another order than start_time, all records after the position are returned.",
         CURSOR,
     ),
     Parameter(
         "format",
-        "json (pages with 'next'; the default) or ndjson (one record per line, as many as there are); the header "
-        "Accept chooses, too.",
+        "json (pages with 'next'; the default) or ndjson (one record per line, no pages); the header Accept can "
+        "choose it, too.",
         FORMAT.schema,
     ),
     Parameter(
         "include",
-        "lake: released records, which only the lake has, too; by default only those of the record store. archive is "
-        "its former name.",
+        "lake: also released records, which are only in the lake; by default only those of the record store. archive "
+        "is the former name of lake.",
         INCLUDE.schema,
     ),
 )
@@ -206,7 +206,7 @@ def _format(word: str | None, accept: str, order: Order) -> Format:
 
 def _order(given: Given) -> Order:
     if len(given) > 1:
-        raise InvalidQuery("'sort_by' is given once, with [asc] or [desc]")
+        raise InvalidQuery("give 'sort_by' once, with [asc] or [desc]")
     return read_order(given) if given else _BY_START
 
 
@@ -248,7 +248,7 @@ def _meta(name: str, key: str, operator: str, listed: Given) -> Iterator[Conditi
                 yield MetaContainsAny(key, found)
         case "absent":
             if scalar(place, listed) not in {None, "true"}:
-                raise InvalidQuery(f"'{place}' takes true, or leave it out")
+                raise InvalidQuery(f"'{place}' must be true: leave it out otherwise")
             if not is_absent(listed):
                 yield MetaAbsent(key)
         case _ if operator in META_OPERATORS:
@@ -267,7 +267,7 @@ FILTERS: Final[Mapping[str, ConditionReader]] = {
 """The parameters that select records."""
 
 
-_LINES: Final = ", released ones among them; over a lake of several daemons, records come as NDJSON only"
+_LINES: Final = ", including released ones; a lake of several daemons returns records as NDJSON only"
 
 
 class RecordHandlers(msgspec.Struct, frozen=True):
@@ -296,7 +296,7 @@ class RecordHandlers(msgspec.Struct, frozen=True):
             raise Refused(404, f"no record can have this id: {error}", parameter="record_id") from error
         text = await self.records(request).get(record_id)
         if text is None:
-            remedy = "percent-encode the id as one segment ('/' is %2F), and mind upper and lower case"
+            remedy = "percent-encode the id as one segment ('/' is %2F), and check upper and lower case"
             raise Refused(404, f"no record has the id '{record_id}'", parameter="record_id", remedy=remedy)
         return Answer(200, text, JSON)
 
@@ -304,7 +304,7 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         "GET",
         "/api/v1/records",
         "listRecords",
-        "Read records, filtered, in pages or as lines.",
+        "Read records with filters, in pages or as lines.",
         Permission.READ,
         {200: {JSON: RecordPage, NDJSON: StoredRecord}},
         problems=(400, 503),
@@ -326,9 +326,9 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         if self.lake.is_of_many and listing.format == "json":
             raise Refused(
                 400,
-                "the lake has records of several daemons, and a page cannot end between two of one id",
+                "the lake has records of several daemons, and a page cannot end between two with one id",
                 parameter="format",
-                remedy="ask for lines: format=ndjson",
+                remedy="request lines: format=ndjson",
             )
         return self._in_lake(request, listing)
 

@@ -31,27 +31,27 @@ INSTANCE: Final = Parameter("instance", "The name of a collector or a plugin.", 
 
 
 class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
-    """The request of a run."""
+    """A request to run an instance."""
 
     start: Annotated[
         str | None,
         doc("start of a period to collect again; without it the collector continues from its checkpoint."),
     ] = None
     stop: Annotated[str | None, doc("end of the same period.")] = None
-    job_id: Annotated[str | None, doc("the one job that a collector collects again, instead of a period.")] = None
+    job_id: Annotated[str | None, doc("the id of a single job to collect again, instead of a period.")] = None
     source: Annotated[str | None, doc("the source of that job, if the collector reads several (a schedd).")] = None
     replace: Annotated[bool, doc("overwrite the stored records of the same runs.")] = False
-    dry_run: Annotated[bool, doc("store nothing and have no effects; show them.")] = False
-    section: Annotated[Section | None, doc("the required type of the instance; default: either.")] = None
+    dry_run: Annotated[bool, doc("store nothing and cause no effects; only show them.")] = False
+    section: Annotated[Section | None, doc("the section in which the instance must be; default: either.")] = None
 
 
 class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
-    """The request of an audit."""
+    """A request to audit a collector."""
 
     start: Annotated[str, doc("start of the period: runs that ended at or after this time.")]
-    stop: Annotated[str, doc("of the period, exclusive.")]
+    stop: Annotated[str, doc("end of the period, exclusive.")]
     repair: Annotated[bool, doc("collect the missing runs.")] = False
-    replace: Annotated[str | None, doc("replace records that differ; the reason.")] = None
+    replace: Annotated[str | None, doc("the reason for replacing records that differ; null: replace none.")] = None
     by: Annotated[str, doc("the author's name, stored with the reason.")] = ""
 
     def request(self, instance: str) -> AuditRequest:
@@ -71,7 +71,7 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line with exactly one of the first seven members; the last line has ``report`` or ``audit``."""
 
-    progress: Annotated[float | None, doc("the done fraction of the run; sent twice a second.")] = None
+    progress: Annotated[float | None, doc("the completed fraction of the run; sent twice a second.")] = None
     said: Annotated[str | None, doc("a line that a plugin logged.")] = None
     printed: Annotated[str | None, doc("a text that a plugin showed; in a dry run, an effect.")] = None
     record: Annotated[StoredRecord | None, doc("a record that a real run would store.")] = None
@@ -79,7 +79,7 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     report: Annotated[RunReport | None, doc("how the run ended.")] = None
     audit: Annotated[AuditReport | None, doc("the result of an audit.")] = None
     alternate_id: Annotated[str | None, doc("for ``record``: its id if the plain one belongs to another run.")] = None
-    reason: Annotated[str | None, doc("of ``quarantined``.")] = None
+    reason: Annotated[str | None, doc("for ``quarantined``: the reason.")] = None
 
 
 def run_request(instance: str, body: bytes) -> RunRequest:
@@ -91,12 +91,12 @@ def run_request(instance: str, body: bytes) -> RunRequest:
     """
     wanted = msgspec.json.decode(body or b"{}", type=RunWanted)
     if (wanted.start is None) != (wanted.stop is None):
-        raise msgspec.ValidationError("'from' and 'to' go together")
+        raise msgspec.ValidationError("give both 'from' and 'to', or neither")
     window = _period(wanted.start, wanted.stop) if wanted.start and wanted.stop else None
     if wanted.job_id is None and wanted.source is not None:
         raise msgspec.ValidationError("'source' needs 'job_id'")
     if wanted.job_id is not None and window is not None:
-        raise msgspec.ValidationError("either a period or 'job_id'")
+        raise msgspec.ValidationError("give either a period or 'job_id', not both")
     job = None if wanted.job_id is None else JobChoice(wanted.job_id, wanted.source)
     return RunRequest(instance, window, wanted.replace, wanted.dry_run, wanted.section, job)
 

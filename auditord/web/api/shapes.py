@@ -21,7 +21,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
 
     record_id: Annotated[str, doc("unique in the store.")]
     meta: Annotated[records.Meta | None, doc("lists of texts by key, or null where there are none.")]
-    components: Annotated[tuple[Component, ...], doc("what the job held.")]
+    components: Annotated[tuple[Component, ...], doc("the resources that the job held.")]
     start_time: Annotated[Instant, doc("when it started.")]
     stop_time: Annotated[Instant | None, doc("the stop time, or null while it runs.")]
     runtime: Annotated[int | None, doc("whole seconds from start to stop, or null while it runs.")]
@@ -35,15 +35,15 @@ class RecordPage(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """Something that could not be handled."""
+    """A job, record, entry or body that could not be processed."""
 
-    number: Annotated[int, doc("what commands call it.")]
-    task: Annotated[str, doc("the collector; for an entry the sender; for a body ``api``.")]
-    stage: Annotated[str, doc("``job``, ``record``, ``entry`` or ``body``.")]
+    number: Annotated[int, doc("the entry's number, for commands and other calls.")]
+    task: Annotated[str, doc("the collector; for an entry, the sender; for a body, ``api``.")]
+    stage: Annotated[str, doc("the type of the entry: ``job``, ``record``, ``entry`` or ``body``.")]
     source_id: Annotated[str, doc("its id in the source.")]
     reason: Annotated[str, doc("the error.")]
-    at: Annotated[Instant, doc("when it came last.")]
-    occurrences: Annotated[int, doc("how often it came.")]
+    at: Annotated[Instant, doc("when it was last quarantined.")]
+    occurrences: Annotated[int, doc("how many times it was quarantined.")]
     route: Annotated[str | None, doc("for a body: the path to which it was posted.")]
 
 
@@ -55,11 +55,11 @@ class QuarantinePage(msgspec.Struct, frozen=True):
 
 
 class QuarantinedInput(QuarantineEntry, frozen=True):
-    """The same with its raw input and its sender."""
+    """An entry of the quarantine with its raw input and its sender."""
 
     raw: Annotated[Any, doc("JSON, or a text if it is not JSON.")]  # Any: any input of a source
     principal: Annotated[str | None, doc("the principal that sent it, if known.")]
-    agent: Annotated[str | None, doc("with which program.")]
+    agent: Annotated[str | None, doc("the program that sent it, if known.")]
 
 
 class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """The count of entries that are gone."""
+    """The number of deleted entries."""
 
     discarded: int
 
@@ -77,23 +77,25 @@ class Discarded(msgspec.Struct, frozen=True):
 class Amounts(msgspec.Struct, frozen=True):
     """Sums over components."""
 
-    amount: Annotated[int, doc("of their amounts.")]
-    amount_runtime: Annotated[int, doc("of amount times runtime, in ticks.")]
+    amount: Annotated[int, doc("the sum of the amounts.")]
+    amount_runtime: Annotated[int, doc("the sum of amount times runtime, in ticks.")]
 
 
 class ScoreValueAmounts(msgspec.Struct, frozen=True):
     """Sums over the components with one value of a score."""
 
-    value: Annotated[str, doc("of the score, in decimal.")]
-    amount: Annotated[int, doc("of their amounts.")]
-    amount_runtime: Annotated[int, doc("of amount times runtime, in ticks.")]
+    value: Annotated[str, doc("the value of the score, in decimal.")]
+    amount: Annotated[int, doc("the sum of the amounts.")]
+    amount_runtime: Annotated[int, doc("the sum of amount times runtime, in ticks.")]
 
 
 class ScoredAmounts(msgspec.Struct, frozen=True):
     """Sums of products with a score, exact."""
 
-    amount: Annotated[str, doc("of amount times score, in decimal; components without the score are left out.")]
-    amount_runtime: Annotated[str, doc("of amount times score times runtime in ticks, in decimal; the same.")]
+    amount: Annotated[str, doc("the sum of amount times score, in decimal; components without the score are left out.")]
+    amount_runtime: Annotated[
+        str, doc("the sum of amount times score times runtime in ticks, in decimal; likewise without those components.")
+    ]
     unscored: Annotated[Amounts, doc("the sums over the components without the score.")]
     by_value: Annotated[list[ScoreValueAmounts], doc("the sums before the multiplication, by the value of the score.")]
 
@@ -112,19 +114,19 @@ class GroupSums(msgspec.Struct, frozen=True):
     key: Annotated[
         dict[str, str | int | bool | None],
         Meta(
-            description="by what each dimension was called in ``by``: a text, an amount, true or false, a score in "
-            "decimal, the first day of a period, or null where a record has no such value."
+            description="the value of each dimension, by its name in ``by``: a text, an amount, true or false, a "
+            "score in decimal, the first day of a period, or null if the records have no such value."
         ),
     ]
-    records: Annotated[int, doc("how many there are.")]
+    records: Annotated[int, doc("the number of records.")]
     runtime: Annotated[int, doc("the sum of the runtimes, in ticks.")]
     first_stop: Annotated[Instant, doc("the earliest stop among them.")]
-    last_stop: Annotated[Instant, doc("the latest.")]
+    last_stop: Annotated[Instant, doc("the latest stop among them.")]
     usage: Annotated[dict[str, UsedComponent], doc("by the name of each requested component.")]
 
 
 class SummedSnapshot(msgspec.Struct, frozen=True):
-    """A state of the lake, which no commit changes."""
+    """A snapshot of the lake, which later commits do not change."""
 
     id: Annotated[str, doc("the number of the Iceberg snapshot, for queries of other engines.")]
     committed_at: Annotated[Instant, doc("the time of the commit; later changes are not included.")]
@@ -132,7 +134,7 @@ class SummedSnapshot(msgspec.Struct, frozen=True):
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """Sums over records, as integers of any size: a program that reads JSON numbers as floats loses digits of them."""
+    """Sums over records. Integers have any size: a program that reads JSON numbers as floats loses digits."""
 
     ticks_per_second: Annotated[
         int, doc("the ticks per second of summed runtimes: 1 or, with ``from`` and ``to``, 1000000.")
@@ -153,26 +155,26 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class HeldTurn(msgspec.Struct, frozen=True):
-    """The turn of a plugin, which one process at a time has."""
+    """The lease of a plugin, which one process at a time holds."""
 
-    host: Annotated[str, doc("of the holder.")]
-    process: Annotated[int, doc("its process id there.")]
-    since: Annotated[Instant, doc("when it got the lease.")]
-    expired: Annotated[bool, doc("whether its lease has expired, so that another daemon may take over.")]
+    host: Annotated[str, doc("the holder's host.")]
+    process: Annotated[int, doc("the holder's process id.")]
+    since: Annotated[Instant, doc("when the holder got the lease.")]
+    expired: Annotated[bool, doc("whether the lease has expired, so that another daemon may take over.")]
 
 
 class Instance(msgspec.Struct, frozen=True):
     """A collector, a plugin or a sender."""
 
-    name: Annotated[str, doc("in the configuration.")]
-    kind: Annotated[str, doc("what it is.")]
+    name: Annotated[str, doc("its name in the configuration.")]
+    kind: Annotated[str, doc("its kind.")]
     section: Annotated[str, doc("``collectors``, ``plugins`` or ``senders``.")]
     enabled: Annotated[bool, doc("whether the instance is enabled; all other values of a disabled instance are empty.")]
     running: Annotated[bool, doc("whether the instance is running now; always true of a sender.")]
     next_run: Annotated[Instant | None, doc("the time of the next scheduled run.")]
     last_started: Annotated[Instant | None, doc("the start of the last run.")]
     last_success: Annotated[Instant | None, doc("the time of the last success.")]
-    failures: Annotated[int, doc("failures in a row.")]
+    failures: Annotated[int, doc("the number of failures in a row.")]
     last_error: Annotated[str | None, doc("the last error, or null after success.")]
     last_runs: Annotated[list[Run], doc("the last finished runs, newest first.")]
     turn: Annotated[HeldTurn | None, doc("for a plugin: the current holder of its lease.")] = None
@@ -185,19 +187,19 @@ class Instances(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part that must be able to write."""
+    """The state of a database that the daemon must be able to write."""
 
     works: Annotated[bool, doc("whether the last attempt succeeded.")]
-    error: Annotated[str | None, doc("why not.")]
+    error: Annotated[str | None, doc("the error, or null.")]
 
 
 class Queue(msgspec.Struct, frozen=True):
     """The queue of a sender."""
 
-    sender: Annotated[str, doc("whose queue it is.")]
-    entries: Annotated[int, doc("how many changes wait.")]
-    oldest: Annotated[Instant | None, doc("the time at which the oldest was received.")]
-    attempts: Annotated[int, doc("the number of attempts for the oldest.")]
+    sender: Annotated[str, doc("the sender's name.")]
+    entries: Annotated[int, doc("the number of waiting entries.")]
+    oldest: Annotated[Instant | None, doc("when the oldest entry was received.")]
+    attempts: Annotated[int, doc("the number of attempts to send the oldest entry.")]
 
 
 class QuarantineCount(msgspec.Struct, frozen=True):
@@ -218,10 +220,10 @@ class HealthReport(msgspec.Struct, frozen=True):
             "durable)."
         ),
     ]
-    version: Annotated[str, doc("of auditord.")]
+    version: Annotated[str, doc("the version of auditord.")]
     durable: Annotated[bool, doc("whether a post would be durable.")]
     store: Annotated[Part, doc("the record store.")]
-    spool: Annotated[Part, doc("the send-queue's file.")]
+    spool: Annotated[Part, doc("the spool, which holds the send-queue.")]
     records: Annotated[int | None, doc("the number of records; null if the store is unavailable.")]
     differences: Annotated[int | None, doc("the number of records that arrived again with different content.")]
     queues: Annotated[list[Queue], doc("the queues of the senders.")]
@@ -238,13 +240,13 @@ class HealthReport(msgspec.Struct, frozen=True):
 
 
 class ReloadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reload that is asked for."""
+    """A request to reload the configuration files."""
 
-    dry_run: Annotated[bool, doc("compare, and change nothing.")] = False
+    dry_run: Annotated[bool, doc("only compare the files, and change nothing.")] = False
 
 
 class OptionDifference(msgspec.Struct, frozen=True):
-    """An option that the files say differently."""
+    """An option whose value in the files differs."""
 
     option: Annotated[str, doc("its dotted path.")]
     running: Annotated[Any, doc("the value in use; null if there is none, masked if it is secret.")]
@@ -255,7 +257,7 @@ class Reloaded(msgspec.Struct, frozen=True):
     """The differences between the daemon and its files."""
 
     applied: Annotated[bool, doc("whether the daemon now uses the files' values.")]
-    differences: Annotated[Sequence[OptionDifference], doc("option by option.")]
+    differences: Annotated[Sequence[OptionDifference], doc("the options that differ.")]
     instances: Annotated[Sequence[str], doc("instances that can be reloaded, with their sections.")]
     restart: Annotated[Sequence[str], doc("options that need a restart; if there are any, nothing was changed.")]
 

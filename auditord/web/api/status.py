@@ -187,16 +187,16 @@ class ReportedSite(msgspec.Struct, frozen=True):
 
     reporter: Annotated[str, doc("the daemon's name.")]
     principal: Annotated[str | None, doc("the principal that sent the report, or null without authenticators.")]
-    received_at: Annotated[Instant, doc("when the report came.")]
+    received_at: Annotated[Instant, doc("when the report arrived.")]
     clock_offset: Annotated[float, doc("its clock minus this host's, in seconds.")]
-    sites: Annotated[list[str], doc("which it reports.")]
-    comparison: Annotated[ReportAnswer, doc("with the records that were stored here when the report came.")]
+    sites: Annotated[list[str], doc("the sites that it reports.")]
+    comparison: Annotated[ReportAnswer, doc("its comparison with the records here when it arrived.")]
 
 
 class ReportedSites(msgspec.Struct, frozen=True):
     """Every daemon that has reported since the start."""
 
-    reporters: Annotated[list[ReportedSite], doc("by name.")]
+    reporters: Annotated[list[ReportedSite], doc("ordered by name.")]
 
 
 class SiteReportHandlers(msgspec.Struct, frozen=True):
@@ -210,7 +210,7 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
         "PUT",
         f"{PATH}/{{reporter}}",
         "reportSite",
-        "Report the sums of each day that a site's daemon has stored, and have them compared.",
+        "Report the daily sums of a site's daemon, and have them compared with the records here.",
         Permission.WRITE,
         {200: {JSON: ReportAnswer}},
         problems=(*BODY_PROBLEMS, 403, 503),
@@ -225,8 +225,8 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
         report = await decoded(request, SiteReport, whole_floats=True)
         if foreign := _foreign_sites(request, report):
             sites = ", ".join(sorted(foreign))[:200]
-            remedy = "a role that names them in sites, or one that may read all records"
-            raise Refused(403, f"these sites are not yours to report: {sites}", remedy=remedy)
+            remedy = "use a role that names them in sites, or one that may read all records"
+            raise Refused(403, f"your roles do not allow reporting these sites: {sites}", remedy=remedy)
         answer = await self.reports.receive(name, principal_name(request), report, self.records, self.now())
         return json_answer(answer)
 
@@ -234,7 +234,7 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
         "GET",
         PATH,
         "listSiteReports",
-        "See which daemons of sites report, and which of their stored records are missing here.",
+        "See which sites' daemons report, and which of their stored records are missing here.",
         Permission.METRICS,
         {200: {JSON: ReportedSites}},
     )

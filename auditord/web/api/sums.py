@@ -54,10 +54,9 @@ _GROUPS_AT_ONCE: Final = 500
 
 FORMS: Final = (
     "meta:key or meta:key|otherkey, amount:component, has:component, exceeds:component:factor or "
-    "exceeds:component:factor:othercomponent (more than factor, times the other, for each second of the runtime and "
-    "one more), score:component:score, start:day, start:week (from Monday on), start:month, start:quarter or "
-    "start:year, and the same with stop; days are those of UTC, or of a time zone that is named behind, as in "
-    "stop:day:Europe/Berlin"
+    "exceeds:component:factor:othercomponent (more than factor, times the other component, for each second of the "
+    "runtime plus one), score:component:score, start:day, start:week (from Monday), start:month, start:quarter or "
+    "start:year, and the same with stop; days are in UTC, or in a time zone at the end, as in stop:day:Europe/Berlin"
 )
 
 # A name in a pattern: separators are percent-encoded; any other ASCII character may be.
@@ -71,7 +70,7 @@ _ZONE: Final = "|".join(name.replace("+", r"\+") for name in sorted({UTC_NAME, *
 _MOMENTS: Final = ("from", "to", "as_of")
 
 
-_NAMED: Final = ", which the answer names"
+_NAMED: Final = " (the answer names it)"
 
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -90,23 +89,27 @@ USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
 SUMS: Final = (
     Parameter(
         "by",
-        f"What to group by, repeated for several: {FORMS}. Of several values under a key, the first counts.",
+        f"What to group by, repeated for several: {FORMS}. If a key has several values, the first counts.",
         BY.schema,
     ),
     Parameter(
         "usage",
-        "Which components to sum up, repeated for several: component, or component:score|otherscore for the products "
-        "with scores as well.",
+        "Which components to sum, repeated for several: component, or component:score|otherscore for the products with "
+        "scores as well.",
         USAGE.schema,
     ),
     Parameter(
         "from",
-        "Only the part of each record's runtime that lies in the window from this instant on counts, up to 'to' if "
-        "that is given. A window that ends before it begins is empty.",
+        "The start of a window, which ends at 'to' if that is given. Only the part of each record's runtime within the "
+        "window counts. A window that ends before it begins is empty.",
         INSTANT.schema,
     ),
-    Parameter("to", "The end of the window, which is not part of it; without 'from' it has no begin.", INSTANT.schema),
-    Parameter("as_of", "Count open records as if they had stopped then; without it they are left out.", INSTANT.schema),
+    Parameter("to", "The end of the window, exclusive; without 'from' the window has no start.", INSTANT.schema),
+    Parameter(
+        "as_of",
+        "Count open records as if they had stopped at this instant; without it they are left out.",
+        INSTANT.schema,
+    ),
 )
 
 
@@ -145,7 +148,7 @@ def _dimension(text: str) -> aggregates.Dimension:
     form, _, rest = text.partition(":")
     reader = _DIMENSIONS.get(form)
     if reader is None or not rest:
-        raise InvalidQuery(f"'{text[:60]}' is nothing to group by: {FORMS}")
+        raise InvalidQuery(f"cannot group by '{text[:60]}', expected {FORMS}")
     return reader(rest)
 
 
@@ -153,7 +156,7 @@ def _name(text: str) -> str:
     try:
         name = unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise InvalidQuery(f"'{text[:60]}' is not UTF-8 once it is decoded") from error
+        raise InvalidQuery(f"'{text[:60]}' is not UTF-8 when decoded") from error
     check_name(name)
     return name
 
@@ -161,7 +164,7 @@ def _name(text: str) -> str:
 def _score(text: str) -> aggregates.ScoreValue:
     component, colon, score = text.partition(":")
     if not colon:
-        raise InvalidQuery("a score is written score:component:score")
+        raise InvalidQuery("write a score as score:component:score")
     return aggregates.ScoreValue(_name(component), _name(score))
 
 
@@ -171,7 +174,7 @@ def _excess(text: str) -> aggregates.ExceedsRuntime:
     try:
         return aggregates.ExceedsRuntime(_name(component), Decimal(factor), _name(per) if colon else None)
     except (ArithmeticError, ValueError) as error:
-        raise InvalidQuery(f"'{text[:60]}' is no component and factor: {error}") from error
+        raise InvalidQuery(f"'{text[:60]}' is not a component and a factor: {error}") from error
 
 
 def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
@@ -233,7 +236,7 @@ class SumsHandler(msgspec.Struct, frozen=True):
         "GET",
         "/api/v1/aggregates",
         "sumUpRecords",
-        f"Sum records up, grouped by meta, components, scores or times; at most {MANY_GROUPS:,} groups.",
+        f"Sum records, grouped by meta, components, scores or times; at most {MANY_GROUPS:,} groups.",
         Permission.READ,
         {200: {JSON: Sums}},
         problems=(400, 503),
@@ -253,7 +256,7 @@ class SumsHandler(msgspec.Struct, frozen=True):
                 with self.lake.faults() if asked.of_lake else nullcontext():
                     found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
-                text = f"{error}: group by less or by longer periods, or ask for fewer records"
+                text = f"{error}: group by fewer keys or longer periods, or select fewer records"
                 raise InvalidQuery(text, "by") from error
             yield self._pages(asked, found)
 

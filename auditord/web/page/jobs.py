@@ -363,4 +363,4 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError as error:
-        raise ValueError(f"'{text[:40]}' is no time such as 2026-01-31T12:00") from error
+        raise ValueError(f"'{text[:40]}' is not a time such as 2026-01-31T12:00") from error

@@ -231,7 +231,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     async def _finished(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
         if pending is None:
-            raise AccessRefused(f"no login at {chosen.name} was begun in this browser, or too long ago")
+            raise AccessRefused(f"no login at {chosen.name} was started in this browser, or it has expired")
         claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, _answer(request))
         session = new_session(authenticator=chosen.name, claims=claims)
         principal = await chosen.authorisation.recognise(session.credentials, chosen.name)

@@ -274,8 +274,8 @@ class BackgroundRuns:
             except AuditordError as error:
                 run.error = str(error)
             except Exception:  # the error boundary of a background task
-                log.exception("a run of %s, which %s asked for, failed", request.instance, by)
-                run.error = "the run failed; the log says why"
+                log.exception("a run of %s, started by %s, failed", request.instance, by)
+                run.error = "the run failed; the daemon's log has the reason"
 
         self._start_soon(go)
         return run
@@ -341,7 +341,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
         given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
         task, after = given.get("task", [None])[0], given.get("after", ["0"])[0]
         if not (after.isascii() and after.isdigit() and len(after) <= 18):  # noqa: PLR2004 fits 63 bits
-            raise Refused(HTTPStatus.BAD_REQUEST, "'after' is the number of an entry")
+            raise Refused(HTTPStatus.BAD_REQUEST, "'after' must be the number of an entry")
         found = await self.spool.quarantine_summaries(task, after=int(after), limit=_LISTED + 1)
         shown = found[:_LISTED]
         query = "" if task is None else f"task={quote(task, safe='')}&"
@@ -407,5 +407,5 @@ class OperatingPages(msgspec.Struct, frozen=True):
 
 def _numbers(texts: Sequence[str]) -> list[int]:
     if not all(text.isascii() and text.isdigit() and len(text) <= 18 for text in texts):  # noqa: PLR2004 fits 63 bits
-        raise Refused(HTTPStatus.BAD_REQUEST, "entries of the quarantine have numbers")
+        raise Refused(HTTPStatus.BAD_REQUEST, "an entry of the quarantine must be given by its number")
     return [int(text) for text in texts][:_AT_ONCE]

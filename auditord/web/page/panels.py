@@ -84,7 +84,7 @@ def _part(part: PanelPart, zone: tzinfo) -> DrawnPart:
         case Chart():
             return _chart(part)
         case _:
-            raise ValueError(f"{part!r} is no table, no chart and no note")
+            raise ValueError(f"{part!r} is neither a table, a chart nor a note")
 
 
 def _table(table: Table, zone: tzinfo) -> DrawnPart:
@@ -123,14 +123,14 @@ def _cell(value: CellValue, column: Column, zone: tzinfo) -> str:
             exact = _exact(value, column.title)
             return text(exact, digits_of(exact, column.unit or "number"))
         case _:
-            raise ValueError(f"the column '{column.title}' has {value!r}, which is no text, number or instant")
+            raise ValueError(f"the column '{column.title}' has {value!r}, which is not a text, number or instant")
 
 
 def _exact(value: float | Decimal, where: str) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"'{where}' has {value}, which is no number") from error
+        raise ValueError(f"'{where}' has {value}, which is not a number") from error
 
 
 def _chart(chart: Chart) -> DrawnPart:
@@ -212,7 +212,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
             return ShownPanel(panel.title, name, _drawn(parts, zone_named(self.figures.zone)))
         except _Misshapen as error:
             log.warning(
-                "panel %s (%s) of %s has a wrong shape: %s; its author has to correct it: see `auditord manual types`",
+                "panel %s (%s) of %s has a wrong shape: %s; its author must correct it: see `auditord manual types`",
                 *(panel.name, name, module, error),
             )
             fault_text = self._error_text(request, error.__cause__ or error)

@@ -145,7 +145,7 @@ class View(msgspec.Struct, frozen=True):
             return None
         unit = CalendarUnit(name)
         if length > _MOST_BINS * _LEAST[unit]:
-            raise InvalidQuery(f"more than {_MOST_BINS} {name}s: choose longer ones, or a shorter period", "bin")
+            raise InvalidQuery(f"more than {_MOST_BINS} {name}s: choose longer bins or a shorter period", "bin")
         return unit
 
     def question(self, now: datetime, keys: LabelKeys) -> Question:
@@ -180,7 +180,7 @@ def read_view(query: str) -> View:
         if name not in _KNOWN:
             raise InvalidQuery(f"there is no parameter '{name[:60]}'", name[:60])
         if name != LABEL and len(values) > 1:
-            raise InvalidQuery(f"'{name}' is given once", name)
+            raise InvalidQuery(f"give '{name}' only once", name)
         if any(len(value) > _LONGEST for value in values):
             raise InvalidQuery(f"'{name}' is too long", name)
     single = {name: values[0] for name, values in given.items() if name != LABEL and values[0]}
@@ -198,7 +198,7 @@ def _check(single: Mapping[str, str]) -> None:
     }
     for name, values in offered.items():
         if single.get(name, values[0]) not in values:
-            raise InvalidQuery(f"'{name}' is one of {', '.join(values)}", name)
+            raise InvalidQuery(f"'{name}' must be one of {', '.join(values)}", name)
     for name in ("score", "by", *FILTERS):
         if text := single.get(name):
             _check_name(name, text)
@@ -212,13 +212,13 @@ def _check(single: Mapping[str, str]) -> None:
             _day(name, single[name])
     top = single.get("top", "1")
     if not (top.isascii() and top.isdigit() and 1 <= int(top) <= MOST_ROWS):
-        raise InvalidQuery(f"'top' is a number of rows, at most {MOST_ROWS}", "top")
+        raise InvalidQuery(f"'top' must be a number of rows, at most {MOST_ROWS}", "top")
 
 
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise InvalidQuery("'label' is written key=value", LABEL)
+        raise InvalidQuery("write 'label' as key=value", LABEL)
     _check_name(LABEL, key)
     if value:
         _check_name(LABEL, value)
@@ -236,7 +236,7 @@ def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=zone)
     except ValueError as error:
-        raise InvalidQuery(f"'{name}' is a day, such as 2026-01-31", name) from error
+        raise InvalidQuery(f"'{name}' must be a day such as 2026-01-31", name) from error
     try:
         return checked_day(day)
     except ValueError as error:
@@ -330,7 +330,7 @@ def read_filters(pieces: Sequence[str], zone: tzinfo) -> Listing:
     limit = [] if any(name_of(piece) == "limit" for piece in asked) else [f"limit={PAGE}"]
     found = read_listing("&".join([*asked, *limit, *([] if is_ordered else [_LATEST_FIRST])]), "")
     if found.page > MOST_ROWS:
-        raise InvalidQuery(f"'limit' is a number of rows, at most {MOST_ROWS}", "limit")
+        raise InvalidQuery(f"'limit' must be a number of rows, at most {MOST_ROWS}", "limit")
     return replace(found, query=replace(found.query, limit=found.page + 1))
 
 
@@ -389,10 +389,10 @@ def _label_filter(fields: Mapping[str, str]) -> Iterator[str]:
     if not key and not value:
         return
     if operator not in LABEL_OPERATORS:
-        raise InvalidQuery(f"'label_is' is one of {', '.join(LABEL_OPERATORS)}", "label_is")
+        raise InvalidQuery(f"'label_is' must be one of {', '.join(LABEL_OPERATORS)}", "label_is")
     missing = "label_key" if not key else "label_value" if not value and operator != "absent" else None
     if missing is not None:
-        raise InvalidQuery(f"'{missing}' is missing: a filter by a label has a name and a value", missing)
+        raise InvalidQuery(f"'{missing}' is missing: a filter by a label needs a name and a value", missing)
     end = "[absent]=true" if operator == "absent" else f"[{operator}][]={quote_plus(value)}"
     yield f"meta[{quote(key, safe='')}]{end}"
 
@@ -403,10 +403,10 @@ def _component_filter(fields: Mapping[str, str]) -> Iterator[str]:
     if not name and not amount:
         return
     if comparison not in COMPARISONS:
-        raise InvalidQuery(f"'component_is' is one of {', '.join(COMPARISONS)}", "component_is")
+        raise InvalidQuery(f"'component_is' must be one of {', '.join(COMPARISONS)}", "component_is")
     if not name or not amount:
         missing = "component_amount" if name else "component_name"
-        raise InvalidQuery(f"'{missing}' is missing: a filter by a component has a name and an amount", missing)
+        raise InvalidQuery(f"'{missing}' is missing: a filter by a component needs a name and an amount", missing)
     yield f"component[{quote(name, safe='')}][{comparison}]={quote_plus(amount)}"
 
 

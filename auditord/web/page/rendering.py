@@ -357,7 +357,7 @@ class Forms(msgspec.Struct, frozen=True):
             Refused: no authenticator is configured, so no change can be made on the page.
         """
         if self.sessions is None:
-            raise Refused(403, "the page acts where people log in: configure an authenticator, or use the command line")
+            raise Refused(403, "actions on the page need a login: configure an authenticator, or use the command line")
 
     async def read(self, request: web.BaseRequest) -> Form:
         """Return the fields of a form after checking that it was made for this visitor.
@@ -367,7 +367,7 @@ class Forms(msgspec.Struct, frozen=True):
         """
         fields = await read_fields(request)
         if self.sessions is None or not self.sessions.is_proof(fields.get(PROOF, ""), self._owner(request)):
-            raise Refused(403, "this form was not made for you, or too long ago: load the page again, and repeat")
+            raise Refused(403, "this form is from another session or has expired: load the page again, and repeat")
         return fields
 
     def _owner(self, request: web.BaseRequest) -> str:
@@ -385,7 +385,7 @@ async def read_fields(request: web.BaseRequest) -> Form:
         Refused: the body is not a form or cannot be read.
     """
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _KIND:
-        raise Refused(415, f"a form comes as {_KIND}")
+        raise Refused(415, f"a form must be sent as {_KIND}")
     try:
         body = await read_body(request, _LONGEST)
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))

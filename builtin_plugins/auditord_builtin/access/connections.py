@@ -63,7 +63,7 @@ class CertificateRule(Rule):
     @model_validator(mode="after")
     def _has_a_pattern(self) -> "CertificateRule":
         if self.common_name is None and self.subject is None and self.alternative_name is None:
-            raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
+            raise ValueError("give common_name, subject or alternative_name; '*' matches every certificate")
         return self
 
     def fits(self, certificate: access.Certificate) -> bool:
@@ -81,8 +81,8 @@ class CertificatesConfig(InstanceConfig):
     rules: tuple[CertificateRule, ...] = Field(min_length=1, description="The roles of certificates.")
     user: Literal["common_name", "subject", "grid_subject"] | None = Field(
         default=None,
-        description="The part of the certificate that is the user's name in records, for roles with rows of self: the "
-        "only common_name, the subject as in RFC 4514, or the grid_subject.",
+        description="The part of the certificate that is the user's name in records, for roles with rows of self: "
+        "common_name (if there is only one), subject as in RFC 4514, or grid_subject.",
     )
 
     def user_of(self, certificate: access.Certificate) -> str | None:
@@ -183,7 +183,7 @@ class UnixRule(Rule):
     @model_validator(mode="after")
     def _has_user_or_group(self) -> "UnixRule":
         if (self.user is None) == (self.group is None):
-            raise ValueError("say either user or group")
+            raise ValueError("give either user or group")
         return self
 
 

@@ -20,7 +20,7 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
     try:
         from auditord_builtin.access import jwt_checking  # noqa: PLC0415 an extra
     except ImportError as error:
-        raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
+        raise ValueError(f"this needs pip install 'auditord[jwt]' ({error})") from error
     async with jwt_checking.opened_issuer(config, context) as (issuer, http):
         if config.login is None:
             yield issuer
@@ -47,7 +47,7 @@ async def _check_keys(config: JwtConfig, context: Context) -> Finding:
         async with context.http(jwt_checking.http_options(config)) as http:
             keys = jwt_checking.public_keys(await jwt_checking.key_set(config, http))
     except (jwt_checking.KeysUnavailable, AuditordError) as error:
-        remedy = "compare issuer, jwks and ca with the issuer; without its keys every token is refused"
+        remedy = "check issuer, jwks and ca against the issuer; without its keys every token is refused"
         return Finding(Severity.FAILURE, "keys", str(error), remedy)
     if not keys:
         return Finding(Severity.FAILURE, "keys", f"{config.issuer} has no public key for signatures", "is jwks right?")

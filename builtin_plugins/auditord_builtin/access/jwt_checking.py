@@ -125,7 +125,7 @@ def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
     try:
         listed = msgspec.convert(document, type=_KeySet).keys
     except msgspec.ValidationError as error:
-        raise KeysUnavailable(f"the answer is no key set: {error}") from error
+        raise KeysUnavailable(f"the answer is not a key set: {error}") from error
     usable = [each for each in listed if each.get("kty") in _PUBLIC and each.get("use", "sig") == "sig"]
     return {each.get("kid"): each for each in usable if isinstance(each.get("kid"), str | None)}
 
@@ -156,9 +156,9 @@ async def discovered(http: HttpClient, issuer: str) -> Discovery:
     try:
         document = msgspec.convert(found, type=Discovery)
     except msgspec.ValidationError as error:
-        raise KeysUnavailable(f"the discovery document of {issuer} is none: {error}") from error
+        raise KeysUnavailable(f"the discovery document of {issuer} is invalid: {error}") from error
     if document.issuer != issuer:
-        raise KeysUnavailable(f"the discovery document of {issuer} is another issuer's: compare the option issuer")
+        raise KeysUnavailable(f"the discovery document of {issuer} names another issuer: check the option issuer")
     try:
         checked_url(document.jwks_uri)
     except ValueError as error:
@@ -366,7 +366,7 @@ class IssuerLogin:
         """Verify the issuer's answer to a login and return the claims that the rules use."""
         issuer = self._issuer.config.issuer
         if not compare_digest(kept["state"].encode(), answer.get("state", "").encode(errors="replace")):
-            raise AccessRefused(f"the answer of {issuer} is to another login (state)")
+            raise AccessRefused(f"the answer of {issuer} is for another login (state)")
         if answer.get("iss", issuer) != issuer:  # RFC 9207
             raise AccessRefused(f"another issuer than {issuer} answered")
         if "code" not in answer:
@@ -379,7 +379,7 @@ class IssuerLogin:
             raise AccessRefused(f"the ID token of {issuer} is for another client (azp)")
         reduced = _reduce(self._issuer.config, await self._complete(claims, tokens.access_token))
         if identity_of(self._issuer.config, reduced) is None:
-            raise AccessRefused(f"no rule is about {claims['sub']} of {issuer}")
+            raise AccessRefused(f"no rule matches {claims['sub']} of {issuer}")
         return reduced
 
     async def logout(self, back: str) -> str | None:
@@ -412,7 +412,7 @@ class IssuerLogin:
         headers = {"Authorization": f"Bearer {access_token}"}
         more = _content_of(await self._request("GET", _endpoint(found, "userinfo_endpoint"), headers), dict[str, Any])
         if more.get("sub") != claims["sub"]:
-            raise AccessRefused(f"{config.issuer} tells about another user than {claims['sub']}")
+            raise AccessRefused(f"{config.issuer} answered about another user than {claims['sub']}")
         return {**more, **claims}
 
     async def _request(
@@ -429,7 +429,7 @@ def _endpoint(found: Discovery, name: str) -> str:
     try:
         return checked_url(url or "")
     except ValueError as error:
-        raise LoginUnavailable(f"the description of {found.issuer} has no {name} that can be trusted") from error
+        raise LoginUnavailable(f"the discovery document of {found.issuer} has no {name} that can be trusted") from error
 
 
 def _content_of(answer: HttpAnswer, shape: type[T]) -> T:
@@ -446,7 +446,7 @@ def _content_of(answer: HttpAnswer, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise AccessRefused(f"{answer.request} was answered by something that cannot be read") from error
+        raise AccessRefused(f"{answer.request} has an answer that cannot be read") from error
 
 
 def _error_of(answer: HttpAnswer) -> str:

@@ -34,7 +34,7 @@ class JwtRule(Rule):
     @model_validator(mode="after")
     def _has_a_pattern(self) -> "JwtRule":
         if self.group is None and self.subject is None:
-            raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
+            raise ValueError("give group or subject; subject '*' matches every token of this issuer")
         return self
 
 

@@ -173,10 +173,10 @@ async def check(config: TokensConfig, context: access.AuthenticatorContext) -> A
         subject, left = f"token of {name}", None if token.expires is None else token.expires - context.now()
         remedy = f"auditord token create {name}, give it to the owner, then auditord token revoke {token.token_id}"
         if left is None:
-            yield Finding(Severity.OK, subject, f"{token.token_id} does not end")
+            yield Finding(Severity.OK, subject, f"{token.token_id} does not expire")
         elif left <= timedelta(0):
             text = (
-                f"{token.token_id} ended at {token.expires:%Y-%m-%d %H:%M} UTC: clients that still use it are refused"
+                f"{token.token_id} expired at {token.expires:%Y-%m-%d %H:%M} UTC: clients that still use it are refused"
             )
             yield Finding(Severity.WARNING, subject, text, f"{remedy}; revoke it if it is no longer used")
         else:
@@ -227,8 +227,8 @@ def token_command() -> None:
 
 @token_command.command("create")
 @click.argument("name", callback=_checked_name)
-@click.option("--role", "roles", multiple=True, required=True, help="What it is for, as access.roles says; repeatable.")
-@click.option("--valid", default="365d", show_default=True, callback=_duration, help="For how long: 90d, or never.")
+@click.option("--role", "roles", multiple=True, required=True, help="A role, as in access.roles; repeatable.")
+@click.option("--valid", default="365d", show_default=True, callback=_duration, help="Validity, such as 90d, or never.")
 @output_option
 @pass_context
 def create_command(
@@ -266,7 +266,7 @@ def list_command(context: CommandContext, output: str) -> None:
 @output_option
 @pass_context
 def revoke_command(context: CommandContext, token_ids: Sequence[str], output: str) -> None:
-    """Revoke tokens by their ids; from the next request on they are refused."""
+    """Revoke tokens by their ids. Later requests with them are refused."""
     file = TokenFile(context.state_dir)
     if unknown := [each for each in token_ids if each not in file.tokens()]:
         raise click.BadParameter(f"there is no token {', '.join(unknown)}: see auditord token list")
@@ -275,7 +275,7 @@ def revoke_command(context: CommandContext, token_ids: Sequence[str], output: st
 
 
 def _until(token: StoredToken) -> str:
-    return "for ever" if token.expires is None else f"until {format_time(token.expires)}"
+    return "never expires" if token.expires is None else f"until {format_time(token.expires)}"
 
 
 def _shown(token: StoredToken) -> Mapping[str, Any]:  # Any: JSON

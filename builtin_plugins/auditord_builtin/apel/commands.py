@@ -30,14 +30,14 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no day or instant: write 2026-02-01 or 2026-02-01T12:00:00") from None
+        raise ValueError(f"{text!r} is neither a day nor an instant: write 2026-02-01 or 2026-02-01T12:00:00") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 MONTH: Final = ReadBy("YYYY-MM", Month.parse)
 MOMENT: Final = ReadBy("YYYY-MM-DD[THH:MM:SS]", _moment)
 
-_instance: Final = click.option("--instance", "name", help="Which plugin, if there are several of kind apel.")
+_instance: Final = click.option("--instance", "name", help="The instance to use, if several are configured.")
 _dry_run: Final = click.option("--dry-run", is_flag=True, help="Show each message as it would be signed; send none.")
 _sites: Final = click.option("--site", "sites", multiple=True, help="A site by its name in GOCDB; may be repeated.")
 
@@ -63,9 +63,9 @@ def publish_command(context: CommandContext, name: str | None, *, dry_run: bool)
 
 @apel_command.command("republish")
 @click.option("--month", type=MONTH, help="The month to report again.")
-@click.option("--from", "start", type=MOMENT, help="Instead: from when on,")
-@click.option("--to", "stop", type=MOMENT, help="until when (not included); default: now.")
-@click.option("--force", is_flag=True, help="Also a month that begins before publish_since, with all its jobs.")
+@click.option("--from", "start", type=MOMENT, help="Instead of --month: the start of the period.")
+@click.option("--to", "stop", type=MOMENT, help="The end of the period (not included); default: now.")
+@click.option("--force", is_flag=True, help="Also report a month that begins before publish_since, with all its jobs.")
 @_sites
 @_instance
 @_dry_run
@@ -86,7 +86,7 @@ def republish_command(
     Summaries cover whole months of UTC, so a period is widened to whole months. Individual jobs are sent exactly.
     """
     if (month is None) == (start is None) or (month is not None and stop is not None):
-        raise click.UsageError("give either --month, or --from and perhaps --to")
+        raise click.UsageError("give either --month, or --from and optionally --to")
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         now = plugin_context.now()
@@ -98,7 +98,7 @@ def republish_command(
 
 
 @apel_command.command("show")
-@click.option("--month", type=MONTH, help="The messages of this month, as the store says now.")
+@click.option("--month", type=MONTH, help="The messages of this month as they would be now.")
 @_sites
 @_instance
 @output_option
@@ -141,7 +141,7 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
     """Yield a line for each site and month, then the reasons why jobs are not reported."""
     state = read_state(context.state)
     if not any(site in state.sites for site in sites):
-        yield "nothing was reported yet"
+        yield "nothing has been reported yet"
         return
     months = list(months_at_apel(state, sites))
     yield _LINE.format("site", "month", "stored", "reported", "acknowledged", "waiting", "last acknowledged")

@@ -52,7 +52,7 @@ class Function(Section):
     @model_validator(mode="after")
     def _parameters_of_mapping(self) -> "Function":
         if (self.name == "vo_mapping") is (self.parameters is None):
-            raise ValueError("vo_mapping needs parameters, and no other function takes any")
+            raise ValueError("vo_mapping needs parameters, and no other function accepts any")
         return self
 
     def __call__(self, text: str) -> str:
@@ -91,7 +91,7 @@ class MetaField(Section):
     @model_validator(mode="after")
     def _one_way(self) -> "MetaField":
         if self.regex is not None and self.function is not None:
-            raise ValueError("regex and function exclude each other: keep one")
+            raise ValueError("regex and function cannot be combined: keep one")
         return self
 
     def text(self, value: str | None) -> str:
@@ -129,7 +129,7 @@ class RecordField(Section):
     @model_validator(mode="after")
     def _a_time(self) -> "RecordField":
         if self.modify is not None and self.name not in {"start_time", "stop_time"}:
-            raise ValueError(f"{self.name} has no {self.modify}: modify is for start_time and stop_time")
+            raise ValueError(f"{self.name} has no {self.modify}: modify is only for start_time and stop_time")
         return self
 
 
@@ -147,7 +147,7 @@ class NormalisedField(Section):
     @model_validator(mode="after")
     def _a_number(self) -> "NormalisedField":
         if isinstance(self.base_value, RecordField) and self.base_value.name != "runtime":
-            raise ValueError(f"base_value: {self.base_value.name} is no duration; of a record only runtime is one")
+            raise ValueError(f"base_value: {self.base_value.name} is not a duration; of a record, only runtime is")
         return self
 
 
@@ -233,13 +233,13 @@ class SiteConfig(Section):
     )
     benchmark_type: BenchmarkType = Field(
         default="HEPscore23",
-        description="The benchmark of the score that summary_fields names; without one there, see benchmarks.",
+        description="The benchmark of the score that summary_fields names; if it names none, see benchmarks.",
     )
     ce: Name | None = Field(
         default="UNKNOWN",
         max_length=40,
         description="The type of compute element, ARC for example: InfrastructureDescription is "
-        "AUDITORD-CE-BATCHSYSTEM unless a field gives one. null leaves it out, for an APEL server before 2.5.0.",
+        "AUDITORD-CE-BATCHSYSTEM unless a field sets it. null leaves it out, for an APEL server before 2.5.0.",
     )
     batch_system: Name | None = Field(
         default=None, max_length=40, description="The batch system; default: the value in records."
@@ -260,7 +260,7 @@ class SiteConfig(Section):
         if twice := sorted(site_id for site_id, number in counted.items() if number > 1):
             raise ValueError(f"{', '.join(twice)}: listed twice; its jobs would be reported twice")
         if len({site.casefold() for site in sites}) < len(sites):
-            raise ValueError("two names differ only in case; APEL takes them for one site")
+            raise ValueError("two names differ only in case; APEL treats them as one site")
         return sites
 
 
@@ -313,9 +313,9 @@ class MessagingConfig(Section):
 def _duration(field: AmountField) -> AmountField:
     """Raise ValueError unless the field gives a number of seconds."""
     if isinstance(field, RecordField) and field.name != "runtime":
-        raise ValueError(f"{field.name} is no duration; of a record only runtime is one")
+        raise ValueError(f"{field.name} is not a duration; of a record, only runtime is")
     if isinstance(field, ConstantField) and (isinstance(field.value, str) or field.value < Decimal()):
-        raise ValueError("a duration is a number, not below 0")
+        raise ValueError("a duration must be a number of at least 0")
     return field
 
 
@@ -434,14 +434,14 @@ class ApelConfig(PluginConfig):
         if self.message_type is MessageType.INDIVIDUAL_JOBS and self.individual_job_fields is None:
             raise ValueError("individual_job_fields is needed for message_type: individual_jobs")
         if self.accelerators is not None and self.summary_fields is None:
-            raise ValueError("accelerators need summary_fields, by which they are grouped, too")
+            raise ValueError("accelerators need summary_fields, since they are grouped by these as well")
         if self.accelerators is not None and "/topics/" not in (self.messaging.ams_url or "/topics/"):
-            raise ValueError("accelerators have a topic of their own, and ams_url names none: .../topics/TOPIC:publish")
+            raise ValueError("accelerators have their own topic, so ams_url must name one: .../topics/TOPIC:publish")
         scores = named_scores(self.summary_fields)
         if len(scores) > 1:
             raise ValueError("the two normalised durations name different scores; APEL refuses a mixture")
         if scores and "benchmarks" in self.model_fields_set:
-            raise ValueError("either the normalised fields name a score or benchmarks lists them: keep one")
+            raise ValueError("both the normalised fields and benchmarks name scores: keep one")
         return self
 
     @property

@@ -17,7 +17,7 @@ from auditord_hookspecs.proposals import Host, Proposal
 
 _UNKNOWN: Final = UNKNOWN.replace("AUDITOR", "the APEL client")
 _NO_DATABASE: Final = "records are kept in auditord's own store (store.url); the client's database is not touched"
-_COLLECTED: Final = "a collector asks the batch system itself: auditord init"
+_COLLECTED: Final = "a collector queries the batch system itself: auditord init"
 _BY_RECORD: Final = "each record has its own scores"
 _ALWAYS: Final = "the plugin reports the difference from its last report"
 _BY_SITE: Final = "no counterpart: in the collector (sites), assign jobs that should not be reported to another site"
@@ -176,7 +176,7 @@ def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
     if (known := BENCHMARKS.get(given.lower())) is None:
         raise ValueError(f"spec_updater.spec_type: '{given}' is not one of {', '.join(BENCHMARKS)}")
     value = result.section("spec_updater").get("spec_value", "VALUE")
-    remark = f"give Cores of the collector scores: [{{name: {given}, value: {value}}}]"
+    remark = f"in the collector, add to Cores: scores: [{{name: {given}, value: {value}}}]"
     result.put("benchmarks", [{"type": known, "score": given, "component": "Cores"}], remark)
     return {("spec_updater", "spec_type"), ("spec_updater", "spec_value")}
 
@@ -298,7 +298,7 @@ def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional:
         models = {"mandatory": mandatory, "optional": optional}
         part = next((part for part, model in models.items() if ours in model.model_fields), None)
         if part is None:
-            reason = "follows from the record" if ours in _FROM_RECORDS else "APEL does not know it"
+            reason = "follows from the record" if ours in _FROM_RECORDS else "APEL does not know this field"
             result.dropped[f"{name}.{label}"] = reason
         else:
             made.setdefault(part, {})[ours] = _field(result, f"{name}.{part}.{ours}", ours, source)
@@ -311,7 +311,7 @@ def _field(result: ConfigImport, path: str, label: str, source: Document) -> dic
     made: dict[str, Any] = {key: value for key, value in source.items() if value is not None}  # Any: YAML
     if label == "NormalisedCpuDuration" and made["type"] == "NormalisedField" and "base_value" not in made:
         made["base_value"] = {"type": "RecordField", "name": "runtime"}
-        result.remark(path, "AUDITOR takes the runtime where base_value is missing; without it ours takes CpuDuration")
+        result.remark(path, "AUDITOR uses the runtime if base_value is missing; auditord would use CpuDuration")
     for inner in ("score", "base_value"):
         if inner in made:
             made[inner] = _field(result, f"{path}.{inner}", inner, made[inner])
@@ -320,13 +320,13 @@ def _field(result: ConfigImport, path: str, label: str, source: Document) -> dic
         made["function"] = {key: value for key, value in function.items() if key != "type"}
     if "function" in made and "regex" in made:
         del made["function"]
-        result.remark(path, "function is left out: AUDITOR looks at regex alone where both are given")
+        result.remark(path, "function is left out: AUDITOR uses only regex if both are given")
     if label in _DURATIONS and made.get("divide_by") == _MILLISECONDS:
         del made["divide_by"]
         result.remark(
             path,
             "divide_by: 1000 is left out, since auditord's collectors write seconds of CPU time (AUDITOR's Slurm "
-            "collector: milliseconds). Records that came from there: auditord import auditor --milliseconds "
+            "collector: milliseconds). For records from there: auditord import auditor --milliseconds "
             f"{made.get('name')}",
         )
     return made

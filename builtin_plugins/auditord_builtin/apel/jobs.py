@@ -175,7 +175,7 @@ def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[s
         try:
             return named or config.site.benchmark_type, kept_level(Decimal(text), "ServiceLevel")
         except ArithmeticError:
-            raise LeftOut(f"ServiceLevel is {text[:40]!r}, no number: left out") from None
+            raise LeftOut(f"ServiceLevel is {text[:40]!r}, not a number: left out") from None
     for benchmark in config.scores:
         if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 for an unknown score
             return benchmark.type, kept_level(value, benchmark.score)
@@ -253,7 +253,7 @@ class JobReporter(Reporter):
         """
         state = self.saved.day(site, day)
         if state.marks is None:
-            self.context.log.info("%s %s: something has changed, its jobs are sent again", site, day)
+            self.context.log.info("%s %s: jobs or options have changed, all jobs of the day are sent again", site, day)
             state = DayState()
         of_day = Window(max(window.start, begin_of(day)), min(window.stop, begin_of(day) + _DAY))
         rows, problems = await self._rows(site, of_day)

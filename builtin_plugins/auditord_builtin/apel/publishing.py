@@ -48,7 +48,7 @@ async def publish(
     month = Month.of(since)
     if config.message_type is MessageType.SUMMARIES and month.start < since and month <= Month.of(context.now()):
         text = (
-            f"{month} begins before publish_since ({since.isoformat()}) and is not reported: half of it would replace "
+            f"{month} begins before publish_since ({since.isoformat()}) and is not reported: a part would replace "
             f"the whole. If all its jobs are in the store: auditord apel republish --month {month} --force"
         )
         say(context, text)
@@ -152,8 +152,9 @@ async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
     since = config.site.publish_since or saved.reported.since
     if since is None:
         raise NotReported(
-            "site.publish_since is not set, and nothing was ever published: say from when on jobs are to be reported. "
-            "If another program has reported to APEL until now, take the first day of the month after its last one"
+            "site.publish_since is not set, and nothing has been published yet: set it to the time from which jobs are "
+            "to be reported. If another program has reported to APEL until now, use the first day of the month after "
+            "its last report"
         )
     if since != saved.reported.since:
         await saved.save(since=since)
@@ -164,7 +165,7 @@ def _refuse_early(start: datetime, since: datetime | None) -> None:
     if since is None or start < since:
         begins = "is not set" if since is None else f"is {since.isoformat()}"
         raise NotReported(
-            f"site.publish_since {begins}, and this would replace earlier reports, from {start.isoformat()} on"
+            f"site.publish_since {begins}, and this would replace earlier reports from {start.isoformat()} on"
         )
 
 

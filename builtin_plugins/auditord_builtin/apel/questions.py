@@ -347,7 +347,7 @@ def whole_number(text: str, name: str) -> int:
         LeftOut: the text is not a whole number.
     """
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004 more than any database keeps
-        raise LeftOut(f"{name} is {text[:40]!r}, no whole number: left out")
+        raise LeftOut(f"{name} is {text[:40]!r}, not a whole number: left out")
     return int(text)
 
 

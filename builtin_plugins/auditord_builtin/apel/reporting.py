@@ -87,7 +87,7 @@ class Reporter(ABC):
             identity = await self.publisher.publish(message, label(self.context.now(), self.saved.reported.sent))
         except MessageTooLarge as error:
             if message.records == 1:
-                raise NotReported(f"{message.site} {message.month}: one record alone is too large: {error}") from error
+                raise NotReported(f"{message.site} {message.month}: a single record is too large: {error}") from error
             return message.halves()
         if not self.context.dry_run:
             metrics.PUBLISHED.labels(self.context.instance, message.site).inc()
@@ -159,7 +159,7 @@ class SummaryReporter(Reporter):
         widened = Window(months[0].start, months[-1].next.start)
         if period != widened:
             named = f"{months[0]} to {months[-1]}" if len(months) > 1 else str(months[0])
-            text = f"Summaries are of whole months of UTC, since a part would replace the whole: reporting {named}"
+            text = f"Summaries cover whole UTC months, since a part would replace the whole: reporting {named}"
             say(self.context, text)
         return widened
 
@@ -211,7 +211,7 @@ class SummaryReporter(Reporter):
         any_job = AggregateQuery(stopped_within(month.window))
         if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
-                f"{site} {month}: the store has no jobs of this month any more, of any site, but APEL has {state.jobs}"
+                f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {state.jobs}"
                 ": nothing is withdrawn. If these jobs were deleted on purpose, ask APEL to delete the month"
             )
         return Found(summary, accelerators, problems, stored)
@@ -226,8 +226,8 @@ class SummaryReporter(Reporter):
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
         messages = self._messages(site, month, obsolete, found)
         if obsolete and messages:
-            records = counted(len(obsolete), "record at APEL has no jobs", "records at APEL have no jobs")
-            say(self.context, f"{site} {month}: {records} any more: sent with zeros")
+            records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
+            say(self.context, f"{site} {month}: {records}: sent with zeros")
         outbox = Outbox(
             digest=found.digest,
             jobs=state.reportable,

@@ -231,7 +231,7 @@ class AmsClient:
         """
         data = base64.b64encode(body).decode()
         if len(data) > (limit := self._messaging.max_message_size):
-            raise MessageTooLarge(f"{len(data)} bytes of base64 are more than {limit}")
+            raise MessageTooLarge(f"{len(data)} bytes of base64 exceed the limit of {limit}")
         content = msgspec.json.encode({"messages": [{"attributes": {"empaid": label}, "data": data}]})
         target = self._messaging.publish_url(topic)
         try:
@@ -257,18 +257,18 @@ class AmsClient:
             case {"messageIds": [str(identity), *_]}:
                 return identity
             case answer:
-                raise BrokerUnavailable(f"{url}: an answer without a message id: {answer!r:.300}")
+                raise BrokerUnavailable(f"{url}: the answer has no message id: {answer!r:.300}")
 
     async def _fetch_token(self) -> str:
         try:
             answer = await self._exchange("GET", self._messaging.token_url)
         except TokenRefused as error:
-            raise BrokerRefused(f"the broker gives no token for our certificate: {error}") from error
+            raise BrokerRefused(f"the broker issues no token for our certificate: {error}") from error
         match answer:
             case {"token": str(token)} if token:
                 return token
             case _:
-                raise BrokerUnavailable(f"{self._messaging.token_url}: an answer without a token")
+                raise BrokerUnavailable(f"{self._messaging.token_url}: the answer has no token")
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -276,7 +276,7 @@ class AmsClient:
         try:
             answer = await self._http.request(method, url, headers=headers, body=body, idempotent=True)
         except CertificateUntrusted as error:
-            raise BrokerRefused(f"{error}; the file or folder of messaging.ca_path lacks its authority") from error
+            raise BrokerRefused(f"{error}; the file or folder of messaging.ca_path lacks its CA") from error
         except HttpError as error:
             raise BrokerUnavailable(str(error)) from error
         if answer.status != HTTPStatus.OK:
@@ -284,7 +284,7 @@ class AmsClient:
         try:
             return msgspec.json.decode(answer.body)
         except msgspec.DecodeError as error:
-            raise BrokerUnavailable(f"{url}: an answer that is not JSON: {answer.text!r}") from error
+            raise BrokerUnavailable(f"{url}: the answer is not JSON: {answer.text!r}") from error
 
 
 RETRY_WAIT_SECONDS: Final = 5.0

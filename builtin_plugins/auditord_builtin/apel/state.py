@@ -146,7 +146,7 @@ def read_state(state: Any) -> ReportedState:  # Any: the JSON that was saved
     if state is None:
         return ReportedState()
     if state.get("version") != VERSION:
-        raise AuditordError("the state of this plugin was written by a newer auditord: update this one")
+        raise AuditordError("the state of this plugin was written by a newer auditord: upgrade this one")
     return msgspec.convert(state, ReportedState)
 
 
@@ -247,7 +247,7 @@ async def show_months(context: PanelContext) -> Sequence[PanelPart]:
     """Return the panel: a chart and a table of the last months, and the reasons why jobs are not reported."""
     state = read_state(await context.state())
     if not (sites := state.sites):
-        return ["Nothing was reported yet."]
+        return ["Nothing has been reported yet."]
     rows = [row for site in sites for row in _rows(list(months_at_apel(state, [site])))]
     problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
     return [_chart(sites), Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]

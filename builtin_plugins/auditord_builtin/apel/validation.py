@@ -152,7 +152,7 @@ class _Validation(msgspec.Struct, frozen=True):
     now: datetime | None
 
     def faults(self) -> Sequence[str]:
-        unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
+        unknown = [f"{key}: APEL does not know this field here" for key in self.values if key not in self.rules.longest]
         missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
         odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
         wrong = [fault for key, value in odd for fault in self._value_faults(key, value)]
@@ -176,7 +176,7 @@ class _Validation(msgspec.Struct, frozen=True):
         elif key in self.rules.by_benchmark:
             yield from _benchmarks_faults(key, value)
         elif key == "ServiceLevel" and not (_DECIMAL.fullmatch(value) and 0 <= Decimal(value) < _MOST_LEVEL):
-            yield f"ServiceLevel is {value[:40]!r}, no number from 0 to {_MOST_LEVEL}"
+            yield f"ServiceLevel is {value[:40]!r}, not a number from 0 to {_MOST_LEVEL}"
 
     def _number(self, key: str) -> int | None:
         return int(self.values[key]) if key in self.values else None
@@ -200,7 +200,7 @@ class _Validation(msgspec.Struct, frozen=True):
         try:
             return Month(year, month) if year >= _LEAST_YEAR else f"Year is {year}"
         except ValueError:
-            return f"{year}-{month} is no month"
+            return f"{year}-{month} is not a month"
 
     def _month_faults(self, month: Month) -> Iterator[str]:
         if self.now is not None and month.start > self.now:
@@ -238,7 +238,7 @@ def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem
         return [Problem("message", fault) for fault in faults]
     *blocks, rest = body.split("%%")
     problems = [] if not rest.strip() else [Problem("message", "the last record is not closed by %%")]
-    problems += [] if blocks else [Problem("message", "there is no record in it")]
+    problems += [] if blocks else [Problem("message", "it contains no record")]
     seen: set[tuple[str, ...]] = set()
     for number, block in enumerate(blocks, 1):
         problems += [Problem(f"record {number}", fault) for fault in _block_faults(rules, block, now, seen)]
@@ -262,7 +262,7 @@ def _validate_accelerators(text: str) -> Sequence[Problem]:
 def _text_faults(text: str) -> Iterator[str]:
     # Both searches are slow, so quick checks come first: messages have megabytes, and matches are rare.
     if not text.replace("\n", "").isprintable() and _ODD.search(text):
-        yield "there is a control character in it"
+        yield "it contains a control character"
     if "pkcs7" in text.casefold() and _ENCRYPTED.search(text):
         yield "the receiver would mistake it for an encrypted message"
 
@@ -288,7 +288,7 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
 
 def _whole_faults(key: str, value: str, most: int) -> Iterator[str]:
     if not _WHOLE.fullmatch(value):
-        yield f"{key} is {value[:40]!r}, no whole number"
+        yield f"{key} is {value[:40]!r}, not a whole number"
     elif not 0 <= int(value) <= most:
         yield f"{key} is {value[:40]}, not from 0 to {most}"
 
@@ -314,4 +314,4 @@ def _benchmarks_faults(key: str, value: str) -> Iterator[str]:
     if not numbers or not all(_DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= MOST for number in numbers):
         yield f"{key} is {value[:60]!r}, not a benchmark and a number such as {{HEPscore23: 1}}"
     elif len(set(names)) < len(names) or not set(names) <= set(BENCHMARKS):
-        yield f"{key} is {value[:60]!r}: each benchmark once, of {', '.join(BENCHMARKS.values())}"
+        yield f"{key} is {value[:60]!r}: give each benchmark once, of {', '.join(BENCHMARKS.values())}"

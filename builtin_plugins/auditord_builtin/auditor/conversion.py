@@ -310,7 +310,7 @@ class Units:
 
 _HEADING: Final = "CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):"
 _COLUMNS: Final = tuple(
-    map(Column, ("component", "months", "records", "too large as they came", "as imported", "unit"))
+    map(Column, ("component", "months", "records", "too large in AUDITOR", "too large as imported", "unit"))
 )
 
 
@@ -325,4 +325,4 @@ def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
 def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 unpacked from groupby's key
     if looks_wrong:
         return "looks like milliseconds"
-    return "was milliseconds, is seconds" if looked_wrong else "seconds"
+    return "converted from milliseconds" if looked_wrong else "seconds"

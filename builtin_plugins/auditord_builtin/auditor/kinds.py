@@ -19,8 +19,8 @@ _DATABASE: Final = ("postgresql://", "postgres://")
 _SERVER: Final = ("http://", "https://")
 
 _HELP: Final = """\
-SOURCE is its database (postgresql://user@host/auditor), its server (http://host:8000), or its archive (Parquet
-files or folders of them). An AUDITOR may be running meanwhile, and is never changed.
+SOURCE is AUDITOR's database (postgresql://user@host/auditor), its server (http://host:8000), or its archive (Parquet
+files or folders of them). AUDITOR can keep running meanwhile, and is never changed.
 """
 
 
@@ -55,7 +55,7 @@ class AuditorOptions(Section):
             raise ValueError("--milliseconds-until needs --milliseconds")
         urls = [word for word in self.source if "://" in word]
         if urls and len(self.source) > 1:
-            raise ValueError("one database or one server at a time; only files may be several")
+            raise ValueError("give one database or one server; only files can be several")
         if urls and not urls[0].startswith((*_DATABASE, *_SERVER)):
             raise ValueError(f"{urls[0]}: write postgresql://…, http://…, https://…, or files")
         return self

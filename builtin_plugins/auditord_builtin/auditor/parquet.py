@@ -78,9 +78,9 @@ def _files(path: Path) -> list[Path]:
 
 def _check(file: Path, schema: Any) -> None:  # Any: pyarrow's
     if missing := [name for name in _COLUMNS if name not in schema.names]:
-        raise SourceFailed(f"{file} is not of AUDITOR's archive: it has no column {', '.join(missing)}")
+        raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
     if naive := [name for name in _COLUMNS[3:] if getattr(schema.field(name).type, "tz", None) is None]:
-        raise SourceFailed(f"{file} is not of AUDITOR's archive: {', '.join(naive)} should be a time with zone")
+        raise SourceFailed(f"{file} is not an AUDITOR archive: {', '.join(naive)} should be a time with a zone")
 
 
 def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made it
@@ -121,4 +121,4 @@ def _source_errors(file: Path) -> Generator[None, None, None]:
         yield
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise SourceFailed(f"{file} cannot be read: {reason}; take it from a backup, or leave it out") from error
+        raise SourceFailed(f"{file} cannot be read: {reason}; restore it from a backup, or leave it out") from error

@@ -97,8 +97,8 @@ class PostgresSource:
         exists = await (await connection.execute(_EXISTS)).fetchone()
         if not (exists and exists[0]):
             raise SourceFailed(
-                f"{self.name} has no table auditor_accounting: name AUDITOR's database, as its configuration has it "
-                "(of an AUDITOR before 0.5, run the migrations of a later one first)"
+                f"{self.name} has no table auditor_accounting: name the database that AUDITOR's configuration names "
+                "(for an AUDITOR before 0.5, first run the migrations of a later version)"
             )
         found = await (await connection.execute(_COUNT, (behind,))).fetchone()
         return (found[0], found[1]) if found else (0, 0)

@@ -88,7 +88,7 @@ class RestSource:
                     else:
                         again += 1
             if not new and not again:
-                raise SourceFailed(f"{self.name} no longer sends what it has sent before: is its database well?")
+                raise SourceFailed(f"{self.name} no longer sends records that it sent before: check its database")
             if not new:
                 return
 
@@ -96,7 +96,7 @@ class RestSource:
         """Return whether a row is new, and advance the position to it."""
         start, name = _peek(text, reached.start)
         if start < reached.start:
-            raise SourceFailed(f"{self.name} does not sort by start_time: it is neither AUDITOR 0.6 nor later")
+            raise SourceFailed(f"{self.name} does not sort by start_time: AUDITOR 0.6 or later is needed")
         if start > reached.start:
             reached.start, reached.ids = start, set()
         if name in reached.ids:
@@ -109,7 +109,7 @@ class RestSource:
         if first is not None and last is not None:
             return first, last
         if first is not last or not await client.health():
-            raise SourceFailed(f"{self.name} is not well: see whether its database answers")
+            raise SourceFailed(f"{self.name} is not healthy: check whether its database answers")
         return None
 
 
@@ -133,7 +133,7 @@ async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool
             try:
                 return parse_time(msgspec.json.decode(text, type=_Peek).start_time)
             except (msgspec.DecodeError, InvalidRecord) as error:
-                raise SourceFailed(f"a record without a start time to go by ({error}): {text[:300]!r}") from error
+                raise SourceFailed(f"a record has no valid start time ({error}): {text[:300]!r}") from error
     return None
 
 
@@ -149,4 +149,4 @@ def _place(text: bytes) -> str:
     try:
         return f"record {msgspec.json.decode(text, type=_Peek).record_id}"
     except msgspec.DecodeError:
-        return "something that is no record"
+        return "something that is not a record"

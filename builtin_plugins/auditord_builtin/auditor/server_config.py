@@ -21,7 +21,7 @@ LEVELS: Final = {
     "debug": "debug",
     "trace": "debug",
 }
-_LEVEL_REMARKS = {"off": "there is no off: errors are always written", "trace": "there is nothing below debug"}
+_LEVEL_REMARKS = {"off": "logging cannot be off: errors are always written", "trace": "debug is the lowest level"}
 _DROPPED = {
     "environment": "there is one file for every environment",
     "application.web_workers": "one process serves every request",
@@ -35,13 +35,13 @@ _METRICS: Final = "metrics.database.metrics"
 _PER_USER: Final = "RecordCountPerUser"
 _CRON_FIELDS: Final = 5
 _ALIASES: Final = (
-    "every name with a dot under which clients read here (their addr), but for this host's own: without TLS "
-    "others are answered 421, where AUDITOR took any; `auditord doctor` and the log name them"
+    "list every name with a dot that clients use for this server (their addr), except this host's own: without TLS, "
+    "others are answered 421, while AUDITOR accepted any; `auditord doctor` and the log name them"
 )
 _NOTES: Final = (
     NO_ENVIRONMENT,
     "In every configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
-    "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
+    "requests from pages of other servers (foreign Origin) get 403. All differences: auditord manual from-auditor",
 )
 _METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_key", "user": "user_key"}
 """auditord's options by the default values of AUDITOR's ``meta_key_site``, ``meta_key_group`` and ``meta_key_user``."""
@@ -50,11 +50,11 @@ _METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_ke
 RULES: Final = "authenticators.certificates"
 _LISTS: Final = {"monitoring_role_cn": "monitor", "write_access_cn": "writer", "read_access_cn": "reader"}
 _TRUE: Final = frozenset({True, "true"})
-_ANYBODY: Final = "AUDITOR let everybody in who has a certificate, to read, to write and to see metrics"
-_SHARED: Final = "AUDITOR restricted readers without a rule of their own to what any rule names, and so does this role"
-_POLICIES: Final = "write what a role of yours may do in access.roles"
+_ANYBODY: Final = "AUDITOR let every client with a certificate read, write and see metrics"
+_SHARED: Final = "AUDITOR restricted readers without a rule to what all rules name together; so does this role"
+_POLICIES: Final = "define in access.roles what each of your own roles may do"
 _NO_RBAC: Final = "AUDITOR ignored it: neither enforce_rbac nor use_tls was on, and without TLS it recognised no client"
-_WILDCARD: Final = "a name with * would let more in than this one: write the rule yourself, by subject"
+_WILDCARD: Final = "here, a * in a name matches other names, too: write the rule yourself, by subject"
 
 
 def import_server_config(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
@@ -77,7 +77,7 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
         result.include(part)
     has_login = any(path.startswith("authenticators.") for path in result.sections)
     if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
-        result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until there is an authenticator"
+        result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until an authenticator is configured"
     result.dropped |= {path: reason for path, reason in _DROPPED.items() if _lookup(document, path) is not None}
     return result.result(notes=_NOTES)
 
@@ -122,7 +122,7 @@ def _import_tls(result: ConfigImport) -> None:
     options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
     tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
     port = int(tls_config.get("https_port") or 8443)
-    remark = "with TLS alone: AUDITOR left its plain port open beside it, and asked no client there for a certificate"
+    remark = "only with TLS: AUDITOR also left its plain port open, and required no client certificate there"
     result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in _hosts(hosts)], remark)
 
 
@@ -160,7 +160,7 @@ def _servers(document: Document) -> Sequence[str]:
 def _import_metrics(result: ConfigImport) -> None:
     database = _lookup(result.document, "metrics.database")
     if not _is_section(database):
-        result.put("metrics", [], "AUDITOR has none without this section; leave it out for all four")
+        result.put("metrics", [], "AUDITOR has no metrics without this section; leave the option out for all four")
         return
     result.put("interval", f"{database.get('frequency', 30)}s", "frequency")
     result.put("metrics", list(database.get("metrics", ())))
@@ -177,8 +177,8 @@ def _import_archive(document: Document) -> ConfigImport:
     section = document.get("archival_config")
     if _is_section(section):
         result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[lake]'")
-        result.put("name", "main", "tells this record store from others in the lake, for ever")
-        result.put("keep_months", section.get("archive_older_than_months"), "older records are in the lake alone")
+        result.put("name", "main", "identifies this record store in the lake; never change it")
+        result.put("keep_months", section.get("archive_older_than_months"), "older records are only in the lake")
         seconds, *fields = str(section.get("cron_schedule") or "0").split()
         if len(fields) == _CRON_FIELDS:
             result.put(
@@ -193,14 +193,14 @@ def _import_duplicates(result: ConfigImport) -> None:
         remark = "ignore_record_exists_error; the other records of a batch are kept here (AUDITOR dropped the batch)"
     else:
         meaning = "same-run"
-        remark = "the same record again is a success, another one is refused; AUDITOR refused both: refuse does so too"
+        remark = "an identical record is a success, a different one is refused; AUDITOR refused both, as refuse does"
     result.sections["api.duplicates"], result.comments["api.duplicates"] = meaning, remark
 
 
 def _import_level(result: ConfigImport) -> None:
     level = str(result.document.get("log_level") or "info").lower()
     if level not in LEVELS:
-        result.dropped["log_level"] = f"'{level}' has no counterpart, so it is info"
+        result.dropped["log_level"] = f"'{level}' has no counterpart, so info is used"
     result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
 
 

@@ -90,9 +90,9 @@ def require_usable_name(folder: Folder, name: str) -> None:
     """
     encoded = os.fsencode(name)
     if len(encoded) > _LONGEST_NAME:
-        raise UnsafePath(f"{folder.path}: {name[:40]}… is too long a name: take at most {_LONGEST_NAME} bytes")
+        raise UnsafePath(f"{folder.path}: {name[:40]}… is too long a name: use at most {_LONGEST_NAME} bytes")
     if encoded.decode(errors="replace") != name:
-        raise UnsafePath(f"{folder.path}: the name {name!r} is no UTF-8: rename the file")
+        raise UnsafePath(f"{folder.path}: the name {name!r} is not UTF-8: rename the file")
 
 
 @contextmanager
@@ -142,8 +142,8 @@ class Results(msgspec.Struct, frozen=True):
         """
         if self.done.room() < size + _RESERVE:
             raise AuditordError(
-                f"{self.done.path}: no room for {size} bytes more ({_RESERVE >> 20} MiB stay free): remove old files "
-                "there, or name another folder as `results`"
+                f"{self.done.path}: no room for {size} more bytes ({_RESERVE >> 20} MiB stay free): remove old files "
+                "there, or set `results` to another folder"
             )
 
 
@@ -289,7 +289,7 @@ def _split(line: bytes) -> list[str]:
     try:
         rows = [*csv.reader([line.decode().rstrip("\r\n")], strict=True)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidRecord(f"this is no line of CSV in UTF-8 (one line per record): {error}") from error
+        raise InvalidRecord(f"this is not a line of CSV in UTF-8 (one line per record): {error}") from error
     return rows[0] if rows else []
 
 
@@ -328,7 +328,7 @@ def _components(header: Sequence[str], row: Mapping[str, str]) -> tuple[Componen
 def _whole(row: Mapping[str, str], column: str) -> int:
     number = parse_number(row[column])
     if number != int(number):
-        raise InvalidRecord(f"{column}: {row[column]!r} is no whole number")
+        raise InvalidRecord(f"{column}: {row[column]!r} is not a whole number")
     return int(number)
 
 
@@ -402,7 +402,7 @@ def read_part(config: FilesConfig, folder: Folder, name: str, position: Position
     """
     suffix = PurePath(name).suffix
     if suffix not in SUFFIXES:
-        raise InvalidRecord(f"a name ends in one of {', '.join(sorted(SUFFIXES))}; others say nothing of their form")
+        raise InvalidRecord(f"the name must end in one of {', '.join(sorted(SUFFIXES))}, which tells the format")
     with open_unchanged(folder, name, position.identity) as file:
         header = read_header(config, file.readline(_LONGEST)) if suffix == ".csv" else None
         if position.offset or header is None:

@@ -100,7 +100,7 @@ def parse_ad(text: str) -> Attributes:
     """
     found = _parse_json(text) if text.lstrip().startswith("{") else list(map(_parse_line, _lines(text)))
     if not found:
-        raise InvalidRecord("this is no ClassAd: it has no attribute")
+        raise InvalidRecord("this is not a ClassAd: it has no attribute")
     _check_unique([attribute.name for attribute in found])
     return {attribute.name.lower(): attribute for attribute in found}
 
@@ -127,13 +127,13 @@ def _check_unique(names: Sequence[str]) -> None:
     if len({name.lower() for name in names}) < len(names):
         counts = Counter(name.lower() for name in names)
         repeated = [name for name in names if counts[name.lower()] > 1]
-        raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} is repeated")
+        raise InvalidRecord(f"this is not a ClassAd: {repeated[-1]} is repeated")
 
 
 def _parse_line(line: str) -> Attribute:
     match = _LINE.fullmatch(line)
     if match is None:
-        raise InvalidRecord(f"this is no ClassAd: a line of it is no attribute: {line[:60]!r}")
+        raise InvalidRecord(f"this is not a ClassAd: this line is not an attribute: {line[:60]!r}")
     name, expression = match[1], match[2].rstrip()
     text = literal(expression)
     return Attribute(name, "line", f"{name} = {expression}", text, "" if text is not None else expression)
@@ -156,7 +156,7 @@ def _parse_json(text: str) -> list[Attribute]:
     except InvalidRecord:
         raise
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"this is no ClassAd: {error}") from error
+        raise InvalidRecord(f"this is not a ClassAd: {error}") from error
     return [_parse_member(name, value) for name, value in ad.items()]
 
 
@@ -299,7 +299,7 @@ def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed
         ads.append(JobAd(_row(columns, values)))
         unreadable += _output_lines(after)
     if unreadable and not ads:
-        raise CommandFailed(f"condor_history: the output is no list of jobs: {unreadable[0][:80]!r}")
+        raise CommandFailed(f"condor_history: the output is not a list of jobs: {unreadable[0][:80]!r}")
     return Printed(ads, unreadable)
 
 
@@ -320,7 +320,7 @@ def cut_json(output: bytes) -> list[str]:
     """
     text = output.decode(errors="replace").strip()
     if not text.startswith("["):
-        raise CommandFailed("condor_history: the output is no JSON list of ads")
+        raise CommandFailed("condor_history: the output is not a JSON list of ads")
     if not text.endswith("]") or len(text) < len("[]"):
         raise _cut_off(output)
     return _cut(text[1:-1], {"", ","}, output)
@@ -352,4 +352,4 @@ def _cut(text: str, between: set[str], output: bytes) -> list[str]:
 
 
 def _cut_off(output: bytes) -> CommandFailed:
-    return CommandFailed(f"condor_history: the output is cut off or no JSON: it ends in {output[-80:]!r}")
+    return CommandFailed(f"condor_history: the output is cut off or not JSON: it ends in {output[-80:]!r}")

@@ -102,7 +102,7 @@ async def _collect_schedd(
     answer = await read_new(source, schedd, position)
     if answer.replaced and not answer.doubt:
         context.log.warning(
-            "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing", schedd
+            "%s: its history contains no job that was read before: if it was rotated, jobs may be missing", schedd
         )
     async for batch in _classified(source, answer, answer.ads):
         yield batch, checkpoint
@@ -118,7 +118,7 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
     if job is None:
         return schedds
     if not _JOB_ID.fullmatch(job.job_id):
-        raise AuditordError(f"{job.job_id!r} is no job: write CLUSTER or CLUSTER.PROC, such as 42.0")
+        raise AuditordError(f"{job.job_id!r} is not a job id: write CLUSTER or CLUSTER.PROC, such as 42.0")
     if job.source is not None and job.source not in schedds:
         raise AuditordError(f"no schedd {job.source!r} is configured; there are: {', '.join(schedds) or 'none'}")
     return schedds if job.source is None else (job.source,)

@@ -67,7 +67,7 @@ class HTCondorConfig(RunConfig):
         default="htcondor", min_length=1, description="A record's id is <record_prefix>-<GlobalJobId>."
     )
     earliest_datetime: AwareDatetime | None = Field(
-        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
+        default=None, description="The first run accounts for jobs that ended since this time; default: now."
     )
     schedd_names: tuple[str, ...] = Field(default=(), description="The schedds to query; empty: the local history.")
     pool: str | None = Field(default=None, description="The schedds' central manager.")
@@ -81,8 +81,8 @@ class HTCondorConfig(RunConfig):
     )
     output: Output = Field(
         default="separated",
-        description="separated: every version of HTCondor. json, jsonl: keys that are expressions then need pip "
-        "install 'auditord[htcondor]'.",
+        description="separated works with every version of HTCondor. With json or jsonl, keys that are expressions "
+        "need pip install 'auditord[htcondor]'.",
     )
     epochs: bool = Field(default=False, description="Make a record for every run of a job, not only for the last one.")
     history_file: str | None = Field(default=None, description="One file that condor_history reads instead (-file).")
@@ -180,14 +180,16 @@ class HTCondorConfig(RunConfig):
     @model_validator(mode="after")
     def _one_time(self) -> "HTCondorConfig":
         if self.epochs and self.runtime != "wall":
-            raise ValueError("epochs makes a record of each run, RemoteWallClockTime is of all together: keep one")
+            raise ValueError("epochs makes a record of each run, but RemoteWallClockTime sums up all runs: keep one")
         return self
 
     @model_validator(mode="after")
     def _one_source(self) -> "HTCondorConfig":
         uses_history_program = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
         if [uses_history_program, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
-            raise ValueError("schedd_names (with pool, history_file, epochs), history_paths, per_job_history_dir: one")
+            raise ValueError(
+                "keep one: schedd_names (with pool, history_file, epochs), history_paths or per_job_history_dir"
+            )
         return self
 
 
@@ -231,7 +233,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 def _import_times(result: ConfigImport) -> None:
     result.put("interval", f"{result.document.get('interval', 900)}s")
-    remark = "jobs that ended from here on, as with AUDITOR, but only in the first run of this instance"
+    remark = "jobs that ended since this time, as with AUDITOR, but only in the first run of this instance"
     aware = re.search(r"(Z|[+-]\d\d:?\d\d)$", str(result.document.get("earliest_datetime")).strip())
     result.put_earliest("jobs that leave the queue", remark if aware else f"{remark}; was local time, is UTC now")
 
@@ -331,9 +333,9 @@ _ELEMENT: Final = "condor_ce_history"
 _NAMES: Final = {_ELEMENT: "HTCondor-CE", "condor_history": "HTCondor"}
 _COMMENTS: Final = {
     "condor_history": "Of a compute element.",
-    "earliest_datetime": "Jobs that ended before this are left alone. The first run must reach them in the history.",
-    "sites": "The first rule that holds names the site.",
-    "meta": "What APEL asks of grid jobs, beside user_id and group_id.",
+    "earliest_datetime": "Jobs that ended before this are ignored. The history must reach back to it in the first run.",
+    "sites": "The first matching rule names the site.",
+    "meta": "Labels that APEL needs for grid jobs, beside user_id and group_id.",
 }
 _GRID_META: Final = (
     {"name": "voms", "key": "x509UserProxyFirstFQAN", "key_type": "String"},

@@ -46,7 +46,7 @@ _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 _A_WHILE: Final = timedelta(minutes=1)
 """A job that ran for this long has been measured and has used CPU time."""
 
-_NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize knows no memory"
+_NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize is zero or missing"
 
 _EPOCH_START: Final = "JobCurrentStartDate"
 _EPOCH_STOP: Final = "EpochWriteDate"
@@ -95,7 +95,7 @@ def _instant(key: str, seconds: Decimal) -> datetime:
     try:
         return datetime.fromtimestamp(int(seconds), UTC)
     except (OverflowError, ValueError, OSError) as error:
-        raise InvalidRecord(f"{key}: {seconds} is no time") from error
+        raise InvalidRecord(f"{key}: {seconds} is not a time") from error
 
 
 def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
@@ -217,13 +217,13 @@ def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from t
         wanted = wanted_columns(config)  # versions before 0.2 did not record the columns
         queried = {MEMORY, *raw.get("asked", wanted)}  # no rule needs the memory
         if missing := [repr(column) for column in wanted if column not in queried]:
-            raise InvalidRecord(f"{', '.join(missing)} was not asked for then; retry asks for this job again")
+            raise InvalidRecord(f"{', '.join(missing)} was not queried when the job was read; retry queries it again")
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
     # Versions before 0.2 mistook some complete ads for unreadable lines.
     if "ad" not in raw and "GlobalJobId" not in ad.row:
-        raise InvalidRecord("this is no job but output that belongs to none; discard it")
+        raise InvalidRecord("this is not a job but output that belongs to no job; discard it")
     return ad
 
 
@@ -241,7 +241,7 @@ REMEMBERED: Final = timedelta(days=8)
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (
-    "%s in the history several times, such as %s: the most complete ad counts; auditord records --differences"
+    "%s in the history several times, such as %s: the most complete ad counts; see auditord records --differences"
 )
 _AGAIN: Final = "is in the history again, with fewer attributes"
 

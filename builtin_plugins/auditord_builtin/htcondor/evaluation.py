@@ -91,7 +91,7 @@ class Evaluator:
             if "reason" in answer:
                 raise InvalidRecord(f"this ad cannot be evaluated: {answer['reason']}")
             ended = self._end()
-        raise InvalidRecord(f"evaluating this ad {ended}: it may be a mistake of its owner's, or meant to do harm")
+        raise InvalidRecord(f"evaluating this ad {ended}: its owner may have made a mistake, or mean harm")
 
     def _ask(self, line: bytes) -> Mapping[str, Any]:  # Any: JSON
         child = self._child or self._start()
@@ -105,7 +105,7 @@ class Evaluator:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         if self._closed:
-            raise AuditordError("the run is over")
+            raise AuditordError("the run has ended")
         child = self._child = subprocess.Popen(  # noqa: S603 our own program
             [sys.executable, "-I", str(_PROGRAM), str(CPU_SECONDS), str(MEMORY)],
             stdin=subprocess.PIPE,
@@ -156,7 +156,7 @@ def _ending(code: int) -> str:
     if code == -signal.SIGPROF:
         return f"takes more than {CPU_SECONDS:g} s of CPU time"
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return f"ends HTCondor's library ({name})"
+    return f"crashes HTCondor's library ({name})"
 
 
 def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:

@@ -56,7 +56,7 @@ def _build_ad(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
     lines: Sequence[str] = request["lines"]
     ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
     if len(ad) != len(lines):  # the parser silently stops at a line that is nested too deeply
-        raise ValueError(f"of the {len(lines)} attributes that matter, HTCondor's library reads {len(ad)} and stops")
+        raise ValueError(f"HTCondor's library stops after {len(ad)} of the {len(lines)} attributes that matter")
     for name, value in request["values"].items():
         ad[name] = value
     for name, text in request["expressions"].items():

@@ -296,7 +296,7 @@ class _Isolation:
         Raises:
             CommandFailed: no ad caused the failure, or too many ads are suspicious.
         """
-        nameless = self._refused([""], "it does not say which job it is") if "" in self._places else {}
+        nameless = self._refused([""], "the ad has no job id") if "" in self._places else {}
         suspects = [job for job in self._places if job and not all(self._ads[n].harmless for n in self._places[job])]
         self._check(suspects)
         others = [job for job in self._places if job and job not in set(suspects)]
@@ -315,7 +315,7 @@ class _Isolation:
                 f"{self._cause}; {counted(len(suspects), 'job')} with expressions may be the reason: use output: jsonl "
                 "or history_paths (pip install 'auditord[htcondor]')"
             )
-        self._source.context.log.warning("%s; asking again around %s", self._cause, counted(len(suspects), "job"))
+        self._source.context.log.warning("%s; querying again without %s", self._cause, counted(len(suspects), "job"))
 
     async def _read_halves(self, jobs: Sequence[str]) -> dict[int, JobAd]:
         try:

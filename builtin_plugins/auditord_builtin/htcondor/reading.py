@@ -33,7 +33,7 @@ _GAP: Final = (
     " were accounted for"
 )
 _EMPTY: Final = (
-    "its history is empty, and was not before; if that is right, this error ends when the next job leaves its queue"
+    "its history is empty, but was not before; if that is right, this error stops when the next job leaves its queue"
 )
 
 
@@ -243,8 +243,8 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
     for path, name in checkpoint.current.items():
         if name not in existing:
             context.log.warning(
-                "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing; run more "
-                "often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
+                "%s: its history contains no job that was read before: if it was rotated, jobs may be missing; run "
+                "more often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
                 path,
             )
 
@@ -392,7 +392,7 @@ def _content(folder: SharedFolder, name: str) -> bytes:
     with folder.open_file(name) as file:
         content = file.read(_LONGEST + 1)
     if len(content) > _LONGEST:
-        raise UnsafePath(f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is no job's ad; look at it")
+        raise UnsafePath(f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is not a job's ad; check it")
     return content
 
 
@@ -414,4 +414,4 @@ def _remove(folder: SharedFolder, names: Sequence[str]) -> None:
             with suppress(FileNotFoundError):
                 folder.remove(name)
         except OSError as error:
-            raise AuditordError(f"{folder.path / name} is accounted for and cannot be removed: {error}") from error
+            raise AuditordError(f"{folder.path / name} is accounted for, but cannot be removed: {error}") from error

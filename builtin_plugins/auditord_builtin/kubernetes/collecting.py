@@ -146,9 +146,9 @@ async def _value(client: HttpClient, options: Prometheus, query: str, finished: 
     try:
         numbers = [float(sample.value[1]) for sample in msgspec.json.decode(data.result, type=list[_Sample])]
     except (msgspec.DecodeError, ValueError) as error:
-        raise _Refused(f"the query gives no vector but {data.result_type or 'something else'}") from error
+        raise _Refused(f"the query must return a vector, not {data.result_type or 'something else'}") from error
     if len(numbers) > 1:
-        raise _Refused(f"the query gives {len(numbers)} values for one pod: sum them up in it")
+        raise _Refused(f"the query returns {len(numbers)} values for one pod: sum them up in the query")
     return f"{Decimal(numbers[0]):.6f}" if numbers and math.isfinite(numbers[0]) and numbers[0] >= 0 else None
 
 
@@ -160,8 +160,8 @@ def _answer(answer: HttpAnswer) -> _Data:
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
             raise Away(f"Prometheus answers {status}") from error
         if target := answer.headers.get("Location"):
-            raise Away(f"Prometheus answers {status} and is at {target}: give its own url") from error
-        raise _Refused(f"Prometheus answers {status}, and no JSON: {answer.body[:100]!r}") from error
+            raise Away(f"Prometheus answers {status} and redirects to {target}: set url to that address") from error
+        raise _Refused(f"Prometheus answers {status} without JSON: {answer.body[:100]!r}") from error
     if decoded.status == "success":
         return decoded.data
     text = f"Prometheus answers {status}: {decoded.error_type}: {decoded.error[:200]}"
@@ -269,7 +269,7 @@ async def _ask_due(
         context.log.warning("%s; %d pods wait for their metrics", trouble, len(tracked.waiting))
     complaints = [each.complaint for each in answers.values() if each.complaint]
     if complaints:
-        context.log.warning("no metrics of %d pods: %s", len(complaints), complaints[0])
+        context.log.warning("no metrics for %d pods: %s", len(complaints), complaints[0])
     for waiting in due:
         if (answer := answers.get(waiting.finished.pod.uid)) is not None:
             tracked.wait(_after_answer(options, waiting, answer, context.now()))
@@ -318,7 +318,7 @@ async def check(config: KubernetesConfig, context: Context) -> AsyncGenerator[Fi
             for scope in config.scopes:
                 yield await _check_scope(cluster, scope)
     except AuditordError as error:
-        yield Finding(Severity.FAILURE, "cluster", str(error), "see kubeconfig and kube_context")
+        yield Finding(Severity.FAILURE, "cluster", str(error), "check kubeconfig and kube_context")
 
 
 async def _check_scope(cluster: Cluster, scope: str) -> Finding:
@@ -326,7 +326,7 @@ async def _check_scope(cluster: Cluster, scope: str) -> Finding:
     try:
         await cluster.page(scope, 1, "")
     except AuditordError as error:
-        return Finding(Severity.FAILURE, subject, str(error), "may this account list and watch pods there?")
+        return Finding(Severity.FAILURE, subject, str(error), "can this account list and watch pods there?")
     return Finding(Severity.OK, subject, "pods can be listed")
 
 

@@ -93,7 +93,7 @@ class KubernetesConfig(RunConfig):
         default="", description="A record's id is <record_prefix>-<namespace>-<podname>-<uid>; empty as with AUDITOR."
     )
     earliest_datetime: AwareDatetime | None = Field(
-        default=None, description="The first run accounts for pods that ended from here on; default: from now on."
+        default=None, description="The first run accounts for pods that ended since this time; default: now."
     )
     kubeconfig: Path | None = Field(
         default=None, description="A kubeconfig; default: the pod's service account, else ~/.kube/config."
@@ -148,7 +148,7 @@ class KubernetesConfig(RunConfig):
     @model_validator(mode="after")
     def _context_of_a_file(self) -> "KubernetesConfig":
         if self.kube_context is not None and self.kubeconfig is None:
-            raise ValueError("kube_context is one of a file's contexts: name the file as kubeconfig")
+            raise ValueError("kube_context needs kubeconfig: set it to the file with this context")
         return self
 
 
@@ -158,7 +158,7 @@ _DROPPED: Final = {
     "auditor_port": "see auditor_addr",
     "auditor_timeout": "see auditor_addr",
     "tls_config": "see auditor_addr",
-    "merge_interval": "figures are asked for in each run",
+    "merge_interval": "metrics are queried in each run",
     "database_path": OWN_QUEUE,
 }
 _TAKEN: Final = {
@@ -166,19 +166,19 @@ _TAKEN: Final = {
     *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter"),
 }
 _ENDS: Final = (
-    "all ends count: AUDITOR left out pods that were deleted between two looks, and those whose containers lost their "
-    "times (evictions); [Succeeded, Failed] leaves out the deleted ones"
+    "all ends count: AUDITOR left out pods that were deleted between two of its polls, and those whose containers lost "
+    "their times (evictions); [Succeeded, Failed] leaves out the deleted ones"
 )
 _COMPONENTS: Final = (
     "AUDITOR's four. naive_cpu_time counts init containers and earlier runs of restarted containers as well (AUDITOR: "
-    "the last run, no init containers), memory_limit is what the scheduler sets aside; quantities such as 0.5 count, "
-    "and a missing limit of one kind leaves the other. Without this line there are requests and GPUs, too"
+    "the last run, no init containers), memory_limit is the amount that the scheduler reserves; quantities such as 0.5 "
+    "count, and if one kind of limit is missing, the other remains. Without this line, requests and GPUs are added"
 )
 _SITES: Final = "AUDITOR's records had no site: name yours, or reports per site call it NOT_CONFIGURED"
 _META: Final = "AUDITOR's records had no group: this makes the namespace their group_id; [] leaves it out"
 _PROMETHEUS: Final = (
     "https, a path prefix and a token are possible here; component cpu is the highest value of the pod's counter "
-    "(AUDITOR extrapolated its increase); cpu_query takes another question"
+    "(AUDITOR extrapolated its increase); cpu_query sets another query"
 )
 
 
@@ -191,7 +191,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("record_prefix", document.get("record_prefix", ""), "ids are AUDITOR's, so nothing is counted twice")
     frequency = f"{document.get('collect_interval', 60)}s"
     result.put("interval", frequency, "a run asks only for events since the last one, so 30s costs little")
-    result.put_earliest("pods that end", "only in the first run of this instance; later ones go on from there")
+    result.put_earliest("pods that end", "only in the first run of this instance; later runs continue from there")
     _import_filter(result)
     # AUDITOR's components and labels, which are not in its file.
     result.put("components", "auditor", _COMPONENTS)
@@ -226,9 +226,9 @@ def _import_prometheus(result: ConfigImport) -> None:
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")
 _COMMENTS: Final = {
-    "kubeconfig": "The daemon's user must be able to read it; get, list and watch of pods is all that it needs.",
-    "earliest_datetime": "Pods that ended before this are left alone.",
-    "sites": "The first rule that holds names the site.",
+    "kubeconfig": "The daemon's user must be able to read it; it only needs get, list and watch on pods.",
+    "earliest_datetime": "Pods that ended before this are ignored.",
+    "sites": "The first matching rule names the site.",
 }
 
 
@@ -258,7 +258,7 @@ def _proposal(found: str, kubeconfig: Path | None) -> Proposal:
         }
 
     questions = (
-        Question("namespaces", "Namespaces whose pods count, separated by commas (nothing: all)"),
-        Question("prometheus", "URL of a Prometheus that knows CPU time and memory of pods (nothing: none)"),
+        Question("namespaces", "Namespaces whose pods to collect, separated by commas (empty: all)"),
+        Question("prometheus", "URL of a Prometheus with CPU time and memory of pods (empty: none)"),
     )
     return Proposal(found, options, questions, _COMMENTS)

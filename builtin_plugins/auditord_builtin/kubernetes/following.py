@@ -347,7 +347,7 @@ class Run:
     async def _list(self, scope: str) -> AsyncIterator[Batch]:
         self._lists[scope] += 1
         if self._lists[scope] > _LISTS:
-            text = f"{scope}: what the list says is too old to go on from; the next run tries again"
+            text = f"{scope}: the list of pods keeps expiring before it can be watched; the next run tries again"
             self._faults[scope] = AuditordError(text)
             return
         present, listed = set[str](), self._context.now()

@@ -173,7 +173,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     try:
         return _slim(_decoder.decode(raw))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidRecord(f"this is no pod: {error}") from error
+        raise InvalidRecord(f"this is not a pod: {error}") from error
 
 
 def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantine
@@ -185,7 +185,7 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
     try:
         return _slim(msgspec.convert(value, Pod))
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"this is no pod: {error}") from error
+        raise InvalidRecord(f"this is not a pod: {error}") from error
 
 
 def _slim(pod: Pod) -> Pod:
@@ -323,7 +323,7 @@ def parse_quantity(text: str) -> Decimal:
     """
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
-        raise InvalidRecord(f"{text[:60]!r} is no quantity such as 500m, 1.5Gi or 2e3")
+        raise InvalidRecord(f"{text[:60]!r} is not a quantity such as 500m, 1.5Gi or 2e3")
     scale = Decimal(10) ** int(match["exponent"] or 0) * _SUFFIXES.get(match["suffix"] or "", Decimal(1))
     return Decimal(match["number"]) * scale
 

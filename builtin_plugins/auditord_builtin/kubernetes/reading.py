@@ -67,7 +67,7 @@ class Cluster:
                 async with self._answer(scope, **options) as answer:
                     return await answer.read()
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: no list of pods: {_describe(error)}") from error
+            raise Unreachable(f"{_named(scope)}: cannot list pods: {_describe(error)}") from error
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
@@ -84,7 +84,7 @@ class Cluster:
             async with self._answer(scope, **options, timeout_seconds=seconds) as answer:
                 yield _lines(answer)
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
+            raise Unreachable(f"{_named(scope)}: the watch was interrupted: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
         """Return the uid of the current pod with this name, or None.
@@ -137,7 +137,7 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     async for chunk in answer.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > _MAX_LINE:
-            raise AuditordError(f"the API server sends an event of more than {_MAX_LINE} bytes")
+            raise AuditordError(f"the API server sent an event of more than {_MAX_LINE} bytes")
         for line in lines:
             if line.strip():
                 yield line
@@ -305,7 +305,7 @@ def _decoded(body: bytes, scope: str) -> _List:
     try:
         return _list.decode(body)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"{scope}: this is no list of pods: {error}") from error
+        raise Unreachable(f"{scope}: this is not a list of pods: {error}") from error
 
 
 async def follow(
@@ -361,11 +361,11 @@ def _take(line: bytes, result: WatchResult, scope: str) -> None:
         event = _event.decode(line)
         decoded = _object.decode(event.object)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"{scope}: this is no event: {error}") from error
+        raise Unreachable(f"{scope}: this is not an event: {error}") from error
     if event.type == "ERROR":
         if decoded.code == HTTPStatus.GONE:
             raise Expired(f"{scope}: {decoded.message}")
-        raise AuditordError(f"{scope}: the API server ends the watch: {decoded.code} {decoded.message}")
+        raise AuditordError(f"{scope}: the API server ended the watch: {decoded.code} {decoded.message}")
     if event.type != "BOOKMARK":
         result.events.append(PodEvent(event.object, gone=event.type == "DELETED"))
     if decoded.metadata is not None and decoded.metadata.resource_version:

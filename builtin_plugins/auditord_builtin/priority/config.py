@@ -23,7 +23,7 @@ class PriorityConfig(PluginConfig):
     components: Mapping[str, str | None] = Field(
         default={},
         description="The components to count, each weighted with the named score or (null) unweighted. A component "
-        "that lacks its score counts with 1, with a warning. Without components, time alone counts.",
+        "that lacks its score counts with 1, with a warning. Without components, only time counts.",
     )
     component_combination: Literal["sum", "product"] = Field(
         default="sum",
@@ -61,7 +61,7 @@ class PriorityConfig(PluginConfig):
     window: Counted = Field(
         default="stop",
         description="Which records count within duration: those that stopped in it; those that started in it, as in "
-        "AUDITOR; or the part of each record that lies in it, running ones included.",
+        "AUDITOR; or the part of each record that lies in it, including running jobs.",
     )
     stale_after: Duration | None = Field(
         default=None,
@@ -113,7 +113,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     for name in _KEPT:
         if name in document:
             result.put(name, _translated(name, document[name]), _remark(document, name))
-    result.put("group_keys", ["group_id"], "AUDITOR reads this key alone; the default here is [group_id, group]")
+    result.put("group_keys", ["group_id"], "AUDITOR reads only this key; the default here is [group_id, group]")
     _import_counting(result)
     _import_metrics(result)
     return result.finished(_TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
@@ -128,11 +128,11 @@ def _translated(name: str, value: Any) -> Any:  # Any: YAML
 
 def _remark(document: Document, name: str) -> str:
     if name == "components" and not document[name]:
-        return "time alone counts, of every record; AUDITOR counted only records without components"
+        return "only time counts, of every record; AUDITOR counted only records without components"
     if name == "commands" and any("{resources}" in str(command) for command in document[name]):
         return "{resources} is replaced like {resource}; AUDITOR left it unchanged"
     if name == "min_priority" and document[name] > document.get("max_priority", 1024):
-        return "above max_priority, which is refused here; AUDITOR then reversed the order"
+        return "above max_priority, which auditord refuses; AUDITOR reversed the order"
     return ""
 
 

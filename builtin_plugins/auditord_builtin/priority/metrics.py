@@ -16,7 +16,7 @@ _USAGE: Final = Gauge(
     "auditord_priority_resource_usage", "Amount x score x seconds of a group.", _LABELS, registry=None
 )
 _APPLIED: Final = Gauge(
-    "auditord_priority_applied", "The priority of a group that was set last.", _LABELS, registry=None
+    "auditord_priority_applied", "The priority that was last set for a group.", _LABELS, registry=None
 )
 FAILURES: Final = Counter(
     "auditord_priority_command_failures", "Commands that failed to set a priority.", _LABELS, registry=None

@@ -70,7 +70,8 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
     since = now - config.stale_after
     if not (await context.records.aggregate(aggregates.AggregateQuery(_stopped_between(since, now)))).groups:
         raise StaleRecords(
-            f"no record stopped since {since.isoformat()}: a collector may be late. Priorities stay (see stale_after)"
+            f"no record stopped since {since.isoformat()}: a collector may be behind. Priorities do not change (see"
+            " stale_after)"
         )
 
 
@@ -124,7 +125,7 @@ def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) ->
         name = group.key[0]
         usage[name if isinstance(name, str) else None] += _of_group(config, group, log) / answer.ticks_per_second
     if None in usage:
-        log.warning("records without %s count for no group", " or ".join(config.group_keys))
+        log.warning("records without %s do not count for any group", " or ".join(config.group_keys))
     return {name: usage.get(name, Fraction()) for name in config.group_mapping}
 
 
@@ -270,7 +271,7 @@ async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
         every = [first + timedelta(days=number) for number in range((state.days[-1][0] - first).days + 1)]
         parts.append(_chart("Days", [(f"{day:%-d %b %Y}", known.get(day, {})) for day in every], ordered))
     if len(ordered) > _DRAWN:
-        parts.append(f"The charts have the {_DRAWN} groups with the highest priorities.")
+        parts.append(f"The charts show the {_DRAWN} groups with the highest priorities.")
     return parts
 
 
@@ -382,9 +383,9 @@ async def check(config: PriorityConfig, _: Context) -> AsyncGenerator[Finding, N
     """Check that the programs that set priorities exist. They are not run, since their effect is unknown."""
     for program in dict.fromkeys(shlex.split(command)[0] for command in config.commands):
         if shutil.which(program) is None:
-            yield Finding(Severity.FAILURE, program, "there is no such program", "install it, or name its path")
+            yield Finding(Severity.FAILURE, program, "not found", "install it, or name its path")
         else:
-            yield Finding(Severity.OK, program, "it is there")
+            yield Finding(Severity.OK, program, "found")
 
 
 PRIORITY: Final = PluginKind(

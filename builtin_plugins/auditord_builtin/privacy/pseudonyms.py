@@ -77,7 +77,7 @@ def detect(host: Host) -> Proposal:
     del host
     text = "Users in records: 'names', or 'pseudonyms' (sums per user remain, e-mails to users stop)"
     comments = {
-        "key": "With it, anybody can compute the pseudonym of a name. Another key gives every user another pseudonym."
+        "key": "With it, anyone can compute the pseudonym of a name. Another key gives every user another pseudonym."
     }
     purpose = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
     return Proposal(purpose, _options, [Question("users", text, "names")], comments)

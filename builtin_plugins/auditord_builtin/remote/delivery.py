@@ -208,7 +208,7 @@ class RemoteSender:
                 _raise_unless_about_a_record(error)
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: {error}"
         if stored is None:
-            return f"The id {record.record_id!r} is taken there, by a record that cannot be read: there is none"
+            return f"The id {record.record_id!r} is taken there, but the server returns no record with it"
         return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
     async def _apply(self, step: Remedy, stored: Record, pending: PendingRecord) -> str | None:
@@ -302,10 +302,10 @@ async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Findin
         yield Finding(Severity.FAILURE, config.url, str(error), remedy)
         return
     if answer.status == HTTPStatus.OK:
-        yield Finding(Severity.OK, config.url, "it answers, and is healthy")
+        yield Finding(Severity.OK, config.url, "it answers and is healthy")
     else:
-        text = f"/health_check answers {answer.status}: it is not healthy, or no auditord and no AUDITOR"
-        yield Finding(Severity.FAILURE, config.url, text, "auditord doctor over there, or correct url")
+        text = f"/health_check answers {answer.status}: it is unhealthy, or neither auditord nor AUDITOR"
+        yield Finding(Severity.FAILURE, config.url, text, "run auditord doctor on that host, or correct url")
 
 
 REMOTE: Final = SenderKind(name="remote", config=RemoteConfig, open=open_remote, batch_size=MAX_BATCH, check=check)

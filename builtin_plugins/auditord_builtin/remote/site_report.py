@@ -26,7 +26,7 @@ _MISSING: Final = Gauge(
     "auditord_hub_missing_records", "Records that are stored here and not at the hub.", _LABELS, registry=None
 )
 _EXTRA: Final = Gauge(
-    "auditord_hub_extra_records", "Records that the hub has beyond those that are stored here.", _LABELS, registry=None
+    "auditord_hub_extra_records", "Records that are stored at the hub and not here.", _LABELS, registry=None
 )
 
 INSTRUMENTS: Final[Iterable[Collector]] = (_MISSING, _EXTRA)
@@ -66,7 +66,7 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
     first_day = today - timedelta(days=config.days - 1)
     days = day_sums(await context.records.aggregate(sums_query(first_day)))
     if len(days) > MOST_DAYS:
-        raise AuditordError(f"more than {MOST_DAYS:,} days of sites do not go into one report: lower days")
+        raise AuditordError(f"a report has at most {MOST_DAYS:,} days of sites: lower days")
     if context.dry_run:
         records = counted(sum(each.records for each in days), "record")
         context.show(f"would report {records} on {counted(len(days), 'day of a site', 'days of sites')}")
@@ -98,7 +98,7 @@ def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext)
         context.log.info("the hub has all records of the days before today")
         return
     lacks = counted(answer.missing, "record")
-    remedy = f"the hub lacks {lacks} in all: see the queue and the quarantine"
+    remedy = f"the hub lacks {lacks} in total: see the queue and the quarantine"
     context.log.warning("%s; %s", listed(differing, _SHOWN, "; "), remedy)
 
 

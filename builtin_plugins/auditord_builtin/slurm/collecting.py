@@ -103,7 +103,7 @@ async def _collect_jobs(
 ) -> AsyncGenerator[Batch, None]:
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
-        raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
+        raise AuditordError(f"{choice.job_id!r} is not a job id: write ids such as 42, 42_7 or 42+1, with commas")
     query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), config.reads_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
@@ -243,9 +243,9 @@ async def show_state(context: PanelContext) -> Sequence[PanelPart]:
         return ["It has not read anything yet."]
     checkpoint = restore(state, Checkpoint)
     rows = [
-        ("Jobs that ended before are never looked at", checkpoint.earliest),
-        ("Jobs that ended before are accounted for", checkpoint.until),
-        ("Last look far back", checkpoint.rescanned),
+        ("Ignores jobs that ended before", checkpoint.earliest),
+        ("Has accounted for jobs that ended before", checkpoint.until),
+        ("Last rescan", checkpoint.rescanned),
     ]
     return [Table([Column("Position"), Column("Time")], rows), table_of_runs(await context.last_runs())]
 
@@ -267,7 +267,7 @@ async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGener
         CommandFailed: sacct failed.
     """
     if not config.sacct or context.window is None:
-        raise AuditordError("only sacct can say which jobs there were, and the configuration says sacct: []")
+        raise AuditordError("listing jobs needs sacct, but the configuration says sacct: []")
     async with aclosing(collect_again(config, context)) as batches:
         async for batch in batches:
             yield batch
@@ -312,13 +312,13 @@ async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
 async def shown_configuration(config: JobsConfig, context: Context) -> str:
     """Return sacctmgr's output about the configuration; empty if its path is unknown or it fails."""
     arguments = ("--noheader", "--parsable2", "show", "configuration")
-    unknown = "how long slurmdbd keeps jobs, and whom it shows them to, is not known"
+    unknown = "cannot tell how long slurmdbd keeps jobs and who can see them"
     return await _output_beside(config, context, "sacctmgr", arguments, unknown)
 
 
 async def cluster_configuration(config: JobsConfig, context: Context) -> str:
     """Return scontrol's output about the cluster's configuration; empty if its path is unknown or it fails."""
-    return await _output_beside(config, context, "scontrol", ("show", "config"), "what Slurm measures is not known")
+    return await _output_beside(config, context, "scontrol", ("show", "config"), "cannot tell what Slurm measures")
 
 
 async def _output_beside(

@@ -134,7 +134,7 @@ class JobsConfig(RunConfig):
     )
     slice: Duration = Field(
         default=timedelta(hours=6),
-        description="The period of one sacct call at first: longer (up to 32 days) while there are few jobs, shorter "
+        description="The initial period of one sacct call; it grows (up to 32 days) while jobs are few, and shrinks "
         "when sacct_timeout or sacct_max_output is hit.",
     )
 
@@ -223,7 +223,7 @@ class JobsConfig(RunConfig):
     @classmethod
     def _known_placeholders(cls, prefix: str) -> str:
         if "{" in (rest := prefix.replace(CLUSTER, "")) or "}" in rest:
-            raise ValueError("may hold {cluster} and no other placeholder")
+            raise ValueError("may contain {cluster} and no other placeholder")
         return prefix
 
     @field_validator("slice")
@@ -249,7 +249,7 @@ class SlurmConfig(JobsConfig):
     """Finished jobs of one or more Slurm clusters, read with sacct."""
 
     earliest_datetime: AwareDatetime | None = Field(
-        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
+        default=None, description="The first run accounts for jobs that ended since this time; default: now."
     )
     open_records: bool = Field(
         default=False, description="Also make open records of running jobs, completed at their end."
@@ -264,7 +264,7 @@ class SlurmConfig(JobsConfig):
         default=timedelta(days=1), description="How often to rescan a longer period."
     )
     rescan_window: NonNegativeDuration = Field(
-        default=timedelta(days=7), description="The length of that period; 0s: never rescan."
+        default=timedelta(days=7), description="How far back a rescan looks; 0s: never rescan."
     )
 
     @cached_property
@@ -322,7 +322,7 @@ _META: Final = (
 _FREQUENCY: Final = (
     "sacct_frequency; each run looks back by overlap (1h) for jobs that were late, so 5m loads the database less"
 )
-_EARLIEST: Final = "jobs that ended from here on, as with AUDITOR, but only in the first run of this instance"
+_EARLIEST: Final = "jobs that ended since this time, as with AUDITOR, but only in the first run of this instance"
 
 
 def import_config(document: Document) -> ImportedConfig | None:
@@ -383,8 +383,8 @@ def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]
 _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^(\w+)\s*= (.*?)\s*$", re.MULTILINE)
 _COMMENTS: Final = {
-    "earliest_datetime": "Jobs that ended before this are left alone. The first run fixes it.",
-    "sites": "The first rule that holds names the site; by partition: only_if: {key: Partition, matches: ^genoa}.",
+    "earliest_datetime": "Jobs that ended before this are ignored. Only the first run reads it.",
+    "sites": "The first matching rule names the site; by partition: only_if: {key: Partition, matches: ^genoa}.",
     "meta": "Labels beside user_id and group_id, from sacct's columns.",
     "components": "Memory in MiB, TotalCPU in seconds, MaxRSS in bytes.",
     "sacct": "There is no accounting database.",
@@ -402,9 +402,9 @@ def detect(host: Host) -> Proposal | None:
     if host.run(["sacct", "--version"] if settings else ["sacct", "--noheader", "--jobs=1"]) is None:
         return None
     questions = (
-        Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (nothing: none)"),
+        Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (empty: none)"),
         Question(
-            "memory_peaks", "Peaks of memory (MaxRSS)? They are read with the CPU time, from the steps of jobs", "no"
+            "memory_peaks", "Record memory peaks (MaxRSS)? They come, like CPU time, from the steps of jobs", "no"
         ),
     )
     found = "Slurm: sacct answers, although scontrol does not"
@@ -461,7 +461,7 @@ def _scores(answer: str) -> Mapping[str, Any]:
     for part in parts:
         partition, _, number = part.rpartition("=")
         if not re.fullmatch(r"\d+(\.\d+)?", number):
-            raise ValueError(f"score: '{part}' is no number, and no partition=number")
+            raise ValueError(f"score: '{part}' is neither a number nor partition=number")
         condition = {"only_if": {"key": "Partition", "matches": f"^{re.escape(partition)}$"}} if partition else {}
         rules.append({"name": _SCORE, "value": float(number), **condition})
     return {"scores": rules} if rules else {}

@@ -40,7 +40,7 @@ _GATHERED: Final = ("mem", "vmem", "fs/disk", "pages")
 """Entries of TRESUsageInTot. If a step was measured while it ran, at least one of them is not zero."""
 
 _NOT_MEASURED: Final = (
-    "no CPU time was measured: TotalCPU is zero, and TRESUsageInTot knows no CPU time, memory or disk; "
+    "no CPU time was measured: TotalCPU is zero, and TRESUsageInTot has no CPU time, memory or disk; "
     "see JobAcctGatherType in slurm.conf"
 )
 
@@ -143,7 +143,7 @@ def _cores_of_steps(column: str, run: Run) -> str | None:
     for step in run.steps:
         text = step.get(column, "")
         if not is_missing(text) and not is_zero(text):
-            return f"it is 0, but step {step[FIRST_COLUMN]} had {text}: how many the job held is not known"
+            return f"it is 0, but step {step[FIRST_COLUMN]} had {text}: it is not known how many the job held"
     return None
 
 
@@ -238,7 +238,7 @@ class Converter:
             reason = self._reason_to_skip(run.allocation, state, start)
             return Skipped(reason) if reason else self._converted(run, state, start)
         except (InvalidRecord, KeyError) as error:
-            missing = f"column {error} was not asked of sacct then; retry asks for this job again"
+            missing = f"column {error} was not queried when the job was read; retry queries it again"
             raw = raw_of(run, steps_asked=self._reads_steps)
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
@@ -266,7 +266,7 @@ class Converter:
         start, stop = _began_at(run, start_text), run.end
         if stop is None and state in OVER:
             raise InvalidRecord(
-                f"the job is {run.allocation['State']}, but sacct names no end; see sacctmgr show runawayjobs"
+                f"the job is {run.allocation['State']}, but sacct reports no end; see sacctmgr show runawayjobs"
             )
         if config.runtime == "elapsed" and stop is not None:
             stop = min(stop, _end_by_elapsed(run.allocation, start))
@@ -321,8 +321,8 @@ def _began_at(run: Run, text: str) -> datetime:
     submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if has_no_time(text):
         raise InvalidRecord(
-            f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
-            "are only read if a component is made of them, such as MaxRSS"
+            f"the job had nodes ({run.allocation['NodeList']}), but sacct reports no start; its steps may have one, "
+            "but they are only read for components such as MaxRSS"
         )
     start = mapping.parse_instant(text)
     return start if has_no_time(submitted) else max(start, mapping.parse_instant(submitted))
@@ -355,7 +355,7 @@ def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
     try:
         return Run(dict(raw["allocation"]), tuple(dict(step) for step in raw["steps"]))
     except (TypeError, KeyError, ValueError) as error:
-        raise InvalidRecord("this is no job but a line of output that belongs to none; discard it") from error
+        raise InvalidRecord("this is not a job but a line of output that belongs to no job; discard it") from error
 
 
 def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
@@ -367,11 +367,13 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
     run = run_from_raw(raw)
     # A column that was not queried is not the same as an empty one.
     if missing := [repr(column) for column in config.needed_columns if column not in run.allocation]:
-        raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
+        raise InvalidRecord(
+            f"column {', '.join(missing)} was not queried when the job was read; retry queries it again"
+        )
     outcome = Converter(config).convert(run)
     # Earlier versions did not record whether steps were queried.
     if isinstance(outcome, Converted) and config.reads_steps and not raw.get("steps_asked", bool(run.steps)):
-        raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
+        raise InvalidRecord("its steps were not queried when the job was read; retry queries it again")
     return retried(outcome)
 
 

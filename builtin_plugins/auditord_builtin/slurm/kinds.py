@@ -27,7 +27,7 @@ from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Cont
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
 from auditord_hookspecs.mapping import remarks_on_sites
 
-_REMEDY: Final = "install Slurm's client programs, or name where they are: sacct, through"
+_REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
@@ -38,7 +38,7 @@ _LATE: Final = timedelta(days=1)
 
 async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check the folder of notes, scontrol and, if configured, sacct."""
-    yield check_folder(config.spool, "see auditord-slurm.tmpfiles, or name the folder as spool")
+    yield check_folder(config.spool, "create it as in auditord-slurm.tmpfiles, or set spool to its path")
     if (late := _late_notes(config.spool, context.now().timestamp())) > 0:
         text = f"{late} notes of jobs are older than a day. A note should be read within minutes"
         yield Finding(Severity.WARNING, str(config.spool), text, "see the log of this collector")
@@ -73,9 +73,9 @@ async def _check_columns(config: JobsConfig, context: Context) -> Finding:
     known = {word.lower() for word in result.stdout.decode(errors="replace").split()}
     unknown = [column for column in config.wanted_columns if column.lower() not in known]
     if unknown:
-        text = f"this sacct knows no column {', '.join(unknown)}, and refuses every query"
+        text = f"this sacct has no column {', '.join(unknown)} and refuses every query"
         return Finding(Severity.FAILURE, "columns", text, "take them out of sites, meta, components and merge")
-    return Finding(Severity.OK, "columns", f"sacct knows all {len(config.wanted_columns)} of them")
+    return Finding(Severity.OK, "columns", f"sacct has all {len(config.wanted_columns)} of them")
 
 
 async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
@@ -87,10 +87,12 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
             argv, timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
         )
     except AuditordError as error:
-        return Finding(Severity.FAILURE, "accounting", str(error), "is slurmdbd running? may this user ask it?")
+        return Finding(Severity.FAILURE, "accounting", str(error), "is slurmdbd running, and can this user query it?")
     complaint = result.stderr.decode(errors="replace").strip()
     if "error" in complaint.lower():  # some versions exit with 0 although they did not reach the database
-        return Finding(Severity.FAILURE, "accounting", complaint[-400:], "is slurmdbd running? may this user ask it?")
+        return Finding(
+            Severity.FAILURE, "accounting", complaint[-400:], "is slurmdbd running, and can this user query it?"
+        )
     return Finding(Severity.OK, "accounting", "sacct answers a query of this collector")
 
 
@@ -99,8 +101,8 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
     lines = _PRIVATE_DATA.findall(await shown_configuration(config, context))
     if any("jobs" in line.lower().split(",") for line in lines):
         text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
-        remedy = "let this user be an operator: sacctmgr add user NAME account=root adminlevel=operator"
-        yield Finding(Severity.WARNING, "privacy", text, f"{remedy} (as it may be already)")
+        remedy = "make this user an operator: sacctmgr add user NAME account=root adminlevel=operator"
+        yield Finding(Severity.WARNING, "privacy", text, f"{remedy} (unless it is one already)")
     elif lines:
         yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
 
@@ -124,7 +126,7 @@ def _remarks(config: JobsConfig) -> list[str]:
     remarks = remarks_on_sites(config.sites)
     if config.sums_cpu_time and not config.cpu_time_may_be_missing:
         remarks.append(
-            f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; say "
+            f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; set "
             "optional: true to leave it out there"
         )
     return remarks

@@ -68,7 +68,7 @@ class TableReader:
         text = self._rest + self._decoder.decode(printed)
         *whole, self._rest = text.split(self._delimiter)
         if len(self._rest) > _LONGEST_CELL:
-            raise CommandFailed(f"sacct: the output is no table: {_LONGEST_CELL} characters without a separator")
+            raise CommandFailed(f"sacct: the output is not a table: {_LONGEST_CELL} characters without a separator")
         return self._cut(whole)
 
     def finish(self) -> Table:
@@ -82,7 +82,7 @@ class TableReader:
             return Table((), ())
         if len(self._cells) != len(self._columns) - 1 or not rest.endswith("\n"):
             end = "|".join((*self._cells, rest))[-80:]  # "|" instead of the random separator, for readability
-            raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
+            raise CommandFailed(f"sacct: the output is cut off or is not a table: it ends in {end!r}")
         return self._cut([rest])
 
     def _cut(self, cells: list[str]) -> Table:
@@ -109,7 +109,7 @@ class TableReader:
 
 def _check(job_id: str) -> None:
     if _JOB_ID.fullmatch(job_id) is None:
-        raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
+        raise CommandFailed(f"sacct: the output is not a table of jobs: expected a job id, found {job_id[:80]!r}")
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ async def read_period(
                     rows, last = rows + len(table.rows), find_runs(table, part)
         except CommandFailed as error:
             pace.failed(part, error)
-            context.log.warning("%s; from %s on sacct is asked for %s at a time", error, start, pace.length)
+            context.log.warning("%s; from %s on, each call of sacct queries %s", error, start, pace.length)
         else:
             pace.went_well(rows)
             yield Piece(last or Found({}), part.stop)  # only now is the part complete

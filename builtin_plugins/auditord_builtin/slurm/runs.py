@@ -189,7 +189,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
     unfinished = 0
     for item in group_runs(table.rows):
         if not isinstance(item, Run):
-            reason = "sacct printed a step that follows no row of its job"
+            reason = "sacct printed a step without the row of its job"
             broken[stray(item, reason).source_id] = Quarantined(source_id(item), {"step": dict(item)}, reason)
         elif window is None:
             if not item.is_over:

@@ -27,7 +27,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
     yield Deferred.at(
         "report",
         "auditord_builtin.utilisation.commands:report_group",
-        "Show the used resources.",
+        "Show resource usage.",
     )
 
 

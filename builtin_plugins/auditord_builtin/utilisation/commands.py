@@ -29,7 +29,7 @@ _PERIOD: Final = ReadBy("YYYY-MM", parse_period)
 
 @click.group("report")
 def report_group() -> None:
-    """Show the used resources."""
+    """Show resource usage."""
 
 
 @report_group.command("utilisation")
@@ -40,14 +40,14 @@ def report_group() -> None:
 @click.option(
     "--most-rows",
     type=click.IntRange(min=1),
-    help=f"The largest number of groups and users to list for each site. Default: {_ROWS_OF_A_PAGE} in html, all in a"
+    help=f"The maximum number of groups and users to list for each site. Default: {_ROWS_OF_A_PAGE} in html, all in a"
     " table. CSV and JSON always have all.",
 )
 @click.option(
     "--escape-formulas/--no-escape-formulas",
     default=True,
     show_default=True,
-    help="CSV: put ' before names that a spreadsheet would take for a formula.",
+    help="CSV: put ' before names that a spreadsheet would evaluate as a formula.",
 )
 @pass_context
 def utilisation_command(

@@ -26,7 +26,7 @@ def checked_address(address: str) -> str:
         ValueError: it is not.
     """
     if not address.isascii() or not _ADDRESS.fullmatch(address):
-        raise ValueError(f"'{address}' is no mail address: write it as name@example.org")
+        raise ValueError(f"'{address}' is not a mail address: write it as name@example.org")
     return address
 
 
@@ -89,7 +89,7 @@ class Components(Section):
     @model_validator(mode="after")
     def _distinct(self) -> "Components":
         if len(set(self.names)) < len(self.names):
-            raise ValueError("one component stands for two things: give each its own, or null")
+            raise ValueError("one component is named for two purposes: name another one, or null")
         return self
 
 
@@ -103,7 +103,7 @@ class NameRule(Section):
     def _groups_are_there(self) -> "NameRule":
         for number in re.findall(r"\{(\d+)\}", self.name):
             if int(number) > self.matches.groups:
-                raise ValueError(f"'{self.name}' wants {{{number}}}, '{self.matches.pattern}' has no such parentheses")
+                raise ValueError(f"'{self.name}' has {{{number}}}, but '{self.matches.pattern}' has no such group")
         return self
 
 
@@ -163,9 +163,9 @@ class Csv(Section):
     @classmethod
     def _of_one_period(cls, name: str) -> str:
         if "{period}" not in name:
-            raise ValueError("needs {period}, or each report would overwrite the one before")
+            raise ValueError("needs {period}, or each report would overwrite the previous one")
         if "/" in name or re.search(r"[{}]", name.replace("{period}", "").replace("{instance}", "")):
-            raise ValueError("is a file's name with {period} and, if you like, {instance}")
+            raise ValueError("must be a file name with {period} and optionally {instance}")
         return name
 
 
@@ -196,9 +196,9 @@ class Server(Section):
     @model_validator(mode="after")
     def _no_password_in_clear(self) -> "Server":
         if (self.user is None) != (self.password is None):
-            raise ValueError("user and password go together")
+            raise ValueError("user and password must be set together")
         if self.user is not None and self.security == "none" and self.host not in _LOOPBACK:
-            raise ValueError("the password would go over the network in clear: security must be starttls or ssl")
+            raise ValueError("the password would be sent unencrypted: security must be starttls or ssl")
         return self
 
 
@@ -236,7 +236,7 @@ class Mail(Section):
     @classmethod
     def _each_once(cls, recipients: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(recipients)) < len(recipients):
-            raise ValueError("one address is there twice")
+            raise ValueError("one address is listed twice")
         return recipients
 
 
@@ -277,10 +277,10 @@ class UtilisationConfig(PluginConfig):
 _MILLISECONDS: Final = frozenset({"slurm", "kubernetes"})
 _NAMES: Final = {"cores": "components.cores", "total_cpu": "components.cpu_time", "benchmark": "benchmark"}
 _DROPPED: Final = {
-    "auditor": "the daemon reports on its own records; for a server elsewhere write source: {url: 'http://host:port'}, "
-    "and one instance for each of several hosts",
+    "auditor": "the daemon reports on its own records; for another server, set source: {url: 'http://host:port'}, "
+    "and for several servers, one instance each",
     "logging.file": OWN_LOG,
-    "utilization.interval": "a month is reported once, when it is over; that is kept in the plugin's state",
+    "utilization.interval": "a month is reported once, after its end; the plugin's state records this",
     "utilization.oneshot": "auditord report utilisation --month … shows a report at once",
 }
 _MAIL: Final = (
@@ -349,7 +349,7 @@ def _import_energy(result: ConfigImport) -> None:
         values = {str(site): {"watt_per_core": watt} for site, watt in sites.items()}
         result.put("energy.sites", values)
         if options.get("watt_per_core") is not None:
-            remark = "of all other sites; AUDITOR took these for 0 W beside a list of sites"
+            remark = "for all other sites; AUDITOR used 0 W for these if there was a list of sites"
             result.put("energy.watt_per_core", options["watt_per_core"], remark)
     elif options.get("watt_per_core") is not None:
         result.put("energy.watt_per_core", options["watt_per_core"])
@@ -368,7 +368,7 @@ def _import_components(result: ConfigImport) -> None:
     site_field = source.get("site_meta_field")
     if site_field:
         keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
-        result.put("site_keys", keys, "AUDITOR required this and looked at the key site all the same")
+        result.put("site_keys", keys, "AUDITOR required this, but used the key site regardless")
 
 
 def _import_file(result: ConfigImport) -> None:
@@ -390,4 +390,4 @@ def _list_dropped(result: ConfigImport) -> None:
     for section, options in _KNOWN.items():
         given: list[str] = list(result.section(section)) if options is not None else []
         unknown += [f"{section}.{option}" for option in given if option not in (options or ())]
-    result.dropped |= dict.fromkeys(unknown, "unknown to AUDITOR's plugin, as far as we know: it ignored this")
+    result.dropped |= dict.fromkeys(unknown, "as far as we know, AUDITOR's plugin has no such option and ignored it")

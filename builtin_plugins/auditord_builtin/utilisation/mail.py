@@ -188,7 +188,7 @@ def _refusal(text: str, code: int) -> AuditordError:
 def _fault(where: str, error: smtplib.SMTPException | OSError) -> MailFault:
     match error:
         case smtplib.SMTPNotSupportedError():
-            return MailFault(f"{where} cannot do what the options require: {error}")
+            return MailFault(f"{where} lacks a feature that the options require: {error}")
         case smtplib.SMTPResponseException():
             text = f"{where} says {error.smtp_code} {_text(error.smtp_error)}"
             return MailFault(text) if error.smtp_code >= _PERMANENT else _Passing(text)

@@ -58,7 +58,7 @@ def parse_period(text: str) -> Period:
             return period_at(PeriodKind.WEEK, _midnight(monday))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"'{text}' is not in the calendar") from error
-    raise ValueError(f"'{text}' is no month (2026-01) and no week (2026-W05)")
+    raise ValueError(f"'{text}' is neither a month (2026-01) nor a week (2026-W05)")
 
 
 def last_complete(kind: PeriodKind, now: datetime) -> Period:

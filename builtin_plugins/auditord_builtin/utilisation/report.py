@@ -154,7 +154,8 @@ def _in_order(who: Who) -> list[str]:
 def _savings(total: Totals) -> Iterator[str]:
     if total.idle_core_hours and total.cpu_hours is not None:
         timed = total.core_hours - total.untimed_core_hours
-        yield f"Possible savings: {_count(total.idle_core_hours)} of {_count(timed)} core hours were held and not used."
+        idle = _count(total.idle_core_hours)
+        yield f"Possible savings: {idle} of {_count(timed)} core hours were allocated but not used."
     if total.idle_memory and total.memory_requested:
         requested = _count(total.memory_requested)
         yield f"Possible savings: {_count(total.idle_memory)} of {requested} GiB hours of memory were never used."
@@ -175,9 +176,9 @@ def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
     for missing in ("site", "group", "user"):
         jobs = sum(usage.jobs for who, usage in usages.items() if getattr(who, missing) is None)
         if jobs:
-            yield f"{jobs:,} of {counted(total.jobs, 'job')} {'names' if jobs == 1 else 'name'} no {missing}."
+            yield f"{jobs:,} of {counted(total.jobs, 'job')} {'has' if jobs == 1 else 'have'} no {missing}."
     if total.cpu_efficiency is not None and total.cpu_efficiency > TOO_EFFICIENT:
-        yield "The CPU time is more than twice that of the cores: is it in milliseconds (components.cpu_time_unit: ms)?"
+        yield "The CPU time is more than twice the core time: is it in milliseconds (components.cpu_time_unit: ms)?"
 
 
 def _count(hours: Fraction) -> str:
@@ -394,7 +395,7 @@ def _named(totals: Totals, benchmark: str) -> Mapping[str, str]:
         "CPU efficiency": percent(totals.cpu_efficiency),
         "Idle core hours": number(totals.idle_core_hours),
         "Memory efficiency": percent(totals.memory_efficiency),
-        "Memory asked for and not used (GiB h)": number(totals.idle_memory),
+        "Memory requested but not used (GiB h)": number(totals.idle_memory),
         "GPU hours": number(totals.gpu_hours) if totals.gpu_hours else UNKNOWN,
         "Energy (kWh)": number(totals.energy),
         "CO2 (kg)": number(totals.co2),

@@ -42,7 +42,7 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         AuditordError: a file could not be written, or a mail could not be delivered. The next run continues.
     """
     if config.csv is None and config.mail is None:
-        context.log.info("neither csv nor mail is configured: there is nothing to do by the clock")
+        context.log.info("neither csv nor mail is configured: scheduled runs have nothing to do")
         return
     work = _Work(config, context, ReportedState(context))
     reports = await work.write()
@@ -70,7 +70,7 @@ class _Work(msgspec.Struct, frozen=True):
             if (settled := await self._settled(period)) is None:
                 break  # later periods wait as well
             usages, silent = settled
-            notes = [f"No later job is known of {', '.join(silent)}: perhaps not all of these are."] if silent else []
+            notes = [f"No later job of {', '.join(silent)} is known: jobs may be missing here."] if silent else []
             reports.append(report_on(usages, self.config, period, notes=notes))
             await self._write(reports[-1])
         return reports
@@ -109,7 +109,7 @@ class _Work(msgspec.Struct, frozen=True):
         until = period.stop + self.config.settle + self.config.wait_for_sites
         if not silent or self.context.now() >= until:
             return usages, silent
-        text = "the report on %s waits, at most until %s: no later job is known of %s"
+        text = "the report on %s waits, at most until %s: no later job of %s is known"
         self.context.log.warning(text, period.name, until.isoformat(), ", ".join(silent))
         return None
 
@@ -146,7 +146,7 @@ class _Work(msgspec.Struct, frozen=True):
 async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check the CSV folder, the file with CO2 values, and the mail server, without sending a mail."""
     if config.csv is not None:
-        yield check_folder(config.csv.folder, "make the folder, and let this user write there")
+        yield check_folder(config.csv.folder, "create the folder, and let this user write there")
     if config.energy.grid_intensity is not None:
         yield check_readable(config.energy.grid_intensity.file, "put the file there, and let this user read it")
     if config.mail is not None:
@@ -161,8 +161,8 @@ async def _check_mail(server: Server) -> Finding:
     try:
         await greet(server)
     except AuditordError as error:
-        return Finding(Severity.FAILURE, subject, str(error), "compare mail.server with the mail server's options")
-    login = ", and takes the login" if server.user else ""
+        return Finding(Severity.FAILURE, subject, str(error), "compare mail.server with the mail server's settings")
+    login = ", and accepts the login" if server.user else ""
     return Finding(Severity.OK, subject, f"the mail server answers{login}")
 
 

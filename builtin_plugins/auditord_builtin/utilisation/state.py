@@ -22,13 +22,13 @@ BETWEEN_TRIES: Final = timedelta(days=1)
 
 MAILS: Final = Counter(
     "auditord_utilisation_mails",
-    "Mails with reports by result: sent, refused (the recipient, for good) or failed (to be retried).",
+    "Mails with reports by result: sent, refused (the recipient, permanently) or failed (to be retried).",
     ("task", "outcome"),
     registry=None,
 )
 REPORTED: Final = Gauge(
     "auditord_utilisation_reported_until_timestamp_seconds",
-    "What stopped before this has been reported.",
+    "Jobs that stopped before this time have been reported.",
     ("task",),
     registry=None,
 )
@@ -156,7 +156,7 @@ async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
         (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()
     ]
     if not rows:
-        return ["No report was made yet."]
+        return ["No report has been made yet."]
     return [Table([Column("Series"), Column("Reported until"), Column("Open periods")], rows)]
 
 

@@ -229,7 +229,7 @@ def _day(text: str) -> date:
 def _per_kwh(text: str, number: int) -> Fraction:
     value = Decimal(text.strip())
     if not value.is_finite() or value < 0:
-        raise ValueError(f"line {number}: '{text}' is no amount of CO2")
+        raise ValueError(f"line {number}: '{text}' is not an amount of CO2")
     return Fraction(value)
 
 

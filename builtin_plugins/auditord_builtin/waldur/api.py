@@ -213,7 +213,7 @@ class ComponentUserUsage(msgspec.Struct, frozen=True):
         try:
             return UUID(self.component_usage.rstrip("/").rpartition("/")[2])
         except ValueError as error:
-            raise InvalidAnswer(f"{self.component_usage!r} is no URL of a component usage") from error
+            raise InvalidAnswer(f"{self.component_usage!r} is not the URL of a component usage") from error
 
 
 def decode(body: bytes, kind: type[T], request: object) -> T:
@@ -226,9 +226,7 @@ def decode(body: bytes, kind: type[T], request: object) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = body[:200].decode(errors="replace")
-        raise InvalidAnswer(
-            f"{request} was answered with something that Waldur does not say ({error}): {text}"
-        ) from None
+        raise InvalidAnswer(f"{request}: the answer is not in Waldur's format ({error}): {text}") from None
 
 
 PAGE_SIZE: Final = 300
@@ -339,7 +337,7 @@ def amount_text(amount: Decimal) -> str:
         ValueError: the amount has more than two decimals, or is not finite.
     """
     if not amount.is_finite() or amount != amount.quantize(CENT, context=_WIDE):
-        raise ValueError(f"{amount} has more decimals than Waldur keeps, or is no number: round it first")
+        raise ValueError(f"{amount} has more decimals than Waldur keeps, or is not a number: round it first")
     return f"{amount:.2f}"
 
 

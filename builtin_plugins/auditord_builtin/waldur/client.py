@@ -117,7 +117,7 @@ class Connection:
         except CertificateUntrusted as error:
             raise Unreachable(f"{name}: {error}; see ca_file") from error
         except NoHttpAnswer as error:
-            raise Unreachable(f"{name} was not answered, asked {_times(error.attempts)}: {error}") from error
+            raise Unreachable(f"{name} was not answered, tried {_times(error.attempts)}: {error}") from error
         except InvalidHttpAnswer as error:
             raise InvalidAnswer(f"{name}: {error}") from error
         return check(name, answer, number)
@@ -133,7 +133,7 @@ class _Tokens:
 
     def __init__(self, config: WaldurConfig, connection: Connection, monotonic: Monotonic) -> None:
         if config.oidc_token_url is None or config.oidc_client_id is None or config.oidc_client_secret is None:
-            raise WaldurError("neither a token nor all of the options of OpenID Connect are configured")
+            raise WaldurError("neither a token nor all OpenID Connect options are configured")
         secret = config.oidc_client_secret.get_secret_value()
         self._form = {
             "grant_type": "client_credentials",
@@ -169,16 +169,16 @@ def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
         return answer
     status, text, body = answer.status, f"{name} was answered {answer.status}", answer.body.decode(errors="replace")
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise ServerFailed(f"{text}, asked {_times(number)}: {answer.text}", status, answer.text)
+        raise ServerFailed(f"{text}, tried {_times(number)}: {answer.text}", status, answer.text)
     if status in _LATER:
-        raise Unreachable(f"{text}, asked {_times(answer.attempts)}: {answer.text}")
+        raise Unreachable(f"{text}, tried {_times(answer.attempts)}: {answer.text}")
     text = f"{text}: {answer.text}"
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        hint = "is the token valid" if status == HTTPStatus.UNAUTHORIZED else "has its user a role there"
+        hint = "is the token valid" if status == HTTPStatus.UNAUTHORIZED else "does its user have a role there"
         raise AccessDenied(f"{text} ({hint}?)", status, body)
     if status >= HTTPStatus.BAD_REQUEST:
         raise Refused(text, status, body)
-    raise InvalidAnswer(f"{text}; redirects are not followed: configure the address that it names")
+    raise InvalidAnswer(f"{text}; redirects are not followed: configure the address that they lead to")
 
 
 def _times(made: int) -> str:
@@ -208,7 +208,7 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
             if len(rows) < (count := counts.pop()):
                 raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {counted(count, 'row')}")
             return rows
-    raise InvalidAnswer(f"{request}: the list changed each of {READINGS} times that it was read")
+    raise InvalidAnswer(f"{request}: the list changed during each of {READINGS} attempts to read it")
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
@@ -231,7 +231,7 @@ def _count(answer: HttpAnswer, request: Request) -> int:
     text = answer.headers.get(COUNT, "")
     if not text.isascii() or not text.isdigit():
         raise InvalidAnswer(
-            f"{request}: the answer does not say how long the list is ({COUNT}: {text!r}): does a proxy remove it?"
+            f"{request}: the answer lacks the length of the list ({COUNT}: {text!r}): does a proxy remove it?"
         )
     return int(text)
 
@@ -246,7 +246,7 @@ def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
         return None
     following = parse_qs(urlsplit(page).query).get("page", [""])[-1]
     if not following.isascii() or not following.isdigit() or int(following) <= number:
-        raise InvalidAnswer(f"{request}: after page {number} comes {page!r}")
+        raise InvalidAnswer(f"{request}: page {number} has a wrong link to the next page: {page!r}")
     return int(following)
 
 
@@ -425,7 +425,7 @@ class WaldurClient:
             return
         answer = await self._connection.exchange(request)
         if answer.status != HTTPStatus.CREATED:
-            raise InvalidAnswer(f"{request} was answered {answer.status} and not 201: is it Waldur? {answer.text}")
+            raise InvalidAnswer(f"{request} was answered {answer.status} instead of 201: is this Waldur? {answer.text}")
 
     async def _read(self, request: Request, kind: type[T]) -> T:
         return api.decode((await self._connection.exchange(request)).body, kind, request)

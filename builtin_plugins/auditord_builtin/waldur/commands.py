@@ -191,8 +191,8 @@ async def explain(
     amounts = usage.total if user is None else usage.users.get(folded(user), {})
     if explanation.records and explanation.rounded(config) != amounts:
         raise NotExplained(
-            f"{account}, {month}: the records come to {_written(explanation.rounded(config))} and the store's sums"
-            f" to {_written(amounts)}: records came or changed meanwhile; try again"
+            f"{account}, {month}: the records add up to {_written(explanation.rounded(config))}, but the store's sum is"
+            f" {_written(amounts)}: records were added or changed meanwhile; try again"
         )
     return explanation
 
@@ -252,7 +252,7 @@ def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:
 
 KIND: Final = "waldur"
 
-choose_instance = click.option("--instance", metavar="NAME", help="Which offering, if several are configured.")
+choose_instance = click.option("--instance", metavar="NAME", help="The instance to use, if several are configured.")
 choose_source = click.option(
     "--source",
     type=click.Choice([each.value for each in Source]),
@@ -261,7 +261,7 @@ choose_source = click.option(
     help="Where amounts come from: the record store, or Slurm's own accounting.",
 )
 choose_month = click.option(
-    "--month", type=ReadBy("YYYY-MM", Month.parse), help="The billing period; without it the present one."
+    "--month", type=ReadBy("YYYY-MM", Month.parse), help="The billing period; default: the current one."
 )
 
 
@@ -272,9 +272,11 @@ def waldur_command() -> None:
 
 @waldur_command.command("report")
 @choose_instance
-@click.option("--once", is_flag=True, help="Report once, and not every interval until interrupted.")
+@click.option("--once", is_flag=True, help="Report once, instead of every interval until interrupted.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
-@click.option("--allow-decrease", is_flag=True, help="Let amounts fall this time. Records must still be up to date.")
+@click.option(
+    "--allow-decrease", is_flag=True, help="Allow amounts to decrease this time. Records must still be up to date."
+)
 @choose_source
 @pass_context
 def report_command(
@@ -299,7 +301,7 @@ def report_command(
 
 async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) -> None:
     if config.schedule is not None:
-        raise click.UsageError("this offering has a schedule, which the daemon follows: use --once here")
+        raise click.UsageError("the daemon reports this offering on a schedule: use --once here")
     while True:
         try:
             await report_usage(config, context, source)
@@ -353,7 +355,7 @@ class _Lines:
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
         amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
-        until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
+        until = f", running jobs up to {self._local(as_of)}" if explanation.running else ""
         say(f"{month}: {counted(explanation.records, 'record')}{until}: {amounts}")
 
     def _local(self, moment: datetime) -> str:
@@ -382,8 +384,8 @@ class _Document:
 @waldur_command.command("compare")
 @click.argument("accounts", nargs=-1)
 @choose_month
-@click.option("--tres", type=click.Choice(["ReqTRES", "AllocTRES"]), help="What sacct counts.")
-@click.option("--exact", is_flag=True, help="Ask for every run of each job and the exact period, as load-history does.")
+@click.option("--tres", type=click.Choice(["ReqTRES", "AllocTRES"]), help="Which resources sacct counts.")
+@click.option("--exact", is_flag=True, help="Query every run of each job in the exact period, as load-history does.")
 @choose_instance
 @output_option
 @pass_context

@@ -39,7 +39,7 @@ def _read_ratio(value: Any) -> Any:  # Any: a value from the file
         # Convert through text: 0.1 must be exactly a tenth, not the nearest binary number.
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"{value!r} is no number such as 60000, 0.5 or 1/1048576") from error
+        raise ValueError(f"{value!r} is not a number such as 60000, 0.5 or 1/1048576") from error
 
 
 Ratio = Annotated[
@@ -61,9 +61,9 @@ class BackendComponent(Section):
     """A component of the offering, by its type in Waldur. Without targets it counts the resource of the same name."""
 
     measured_unit: str = Field(default="", description="The unit's name in Waldur, for texts and diagnose.")
-    label: str = Field(default="", description="The component's name for people, in texts.")
+    label: str = Field(default="", description="The component's display name.")
     unit_factor: Ratio = Field(
-        default=Fraction(1), gt=0, description="Resource-minutes per unit: 60000 makes k-hours of minutes."
+        default=Fraction(1), gt=0, description="Resource-minutes per unit: 60000 converts minutes to k-hours."
     )
     target_components: Mapping[str, TargetResource] = Field(
         default={}, description="Several resources that add up to this component, each with its own factor."
@@ -81,7 +81,7 @@ class RecordedResource(Section):
 
     component: tuple[str, ...] = Field(min_length=1, description="Components of records; several are added up.")
     scale: Ratio = Field(
-        default=Fraction(1), gt=0, description="Amount times scale is in the resource's unit; that of mem is MiB."
+        default=Fraction(1), gt=0, description="Amount times scale must be in the resource's unit (MiB for mem)."
     )
 
 
@@ -105,7 +105,7 @@ INTERVAL = timedelta(minutes=30)
 
 def _zone(name: str) -> str:
     if name not in available_timezones():
-        raise ValueError(f"{name!r} is no time zone such as UTC or Europe/Tallinn")
+        raise ValueError(f"{name!r} is not a time zone such as UTC or Europe/Tallinn")
     return name
 
 
@@ -166,7 +166,8 @@ class WaldurConfig(PluginConfig):
         min_length=1, description="The offering's components, by their type in Waldur."
     )
     recorded_as: Mapping[str, RecordedResource] = Field(
-        default={}, description="The components with a resource in records; built in are cpu, mem (MiB) and gres/gpu."
+        default={},
+        description="The components of records for a resource; cpu, mem (MiB) and gres/gpu are built in.",
     )
     account_meta: Words = Field(
         default=("account",), min_length=1, description="The label with the account, the backend_id of resources."
@@ -224,7 +225,7 @@ class WaldurConfig(PluginConfig):
     def _of_the_api(cls, url: str) -> str:
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is no address such as https://waldur.example.org/api/")
+            raise ValueError(f"{url!r} is not an address such as https://waldur.example.org/api/")
         # Remove "/api" as a whole, not its letters as rstrip would: a host name may end in .ai.
         return f"{url.strip().rstrip('/').removesuffix('/api')}/api/"
 
@@ -242,9 +243,9 @@ class WaldurConfig(PluginConfig):
     def _resources_are_recorded(self) -> "WaldurConfig":
         for name in self.resources:
             if name not in self.recorded:
-                hint = ": Slurm's name of GPUs is gres/gpu" if name == "gpu" else ""
+                hint = " (Slurm's name for GPUs is gres/gpu)" if name == "gpu" else ""
                 known = ", ".join(self.recorded)
-                raise ValueError(f"backend_components: no record has a {name!r}{hint}; add it to recorded_as ({known})")
+                raise ValueError(f"backend_components: records have {known}, not {name!r}{hint}; add it to recorded_as")
         return self
 
     @model_validator(mode="after")
@@ -257,11 +258,11 @@ class WaldurConfig(PluginConfig):
 PERIOD: Final = "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES"
 LEVEL: Final = "WALDUR_SITE_AGENT_LOG_LEVEL"
 
-_OTHER_MODE: Final = "of another of the agent's modes; reports do not need it"
+_OTHER_MODE: Final = "belongs to another mode of the agent; reports do not need it"
 _DROPPED: Final = {
-    "sentry_dsn": "faults are in the log, the metrics and on the status page",
+    "sentry_dsn": "errors are in the log, in the metrics and on the status page",
     "elastic_apm_server_url": "see sentry_dsn",
-    "expose_backend_error_details": "nothing but amounts is sent to Waldur",
+    "expose_backend_error_details": "only amounts are sent to Waldur",
     "log_shipping": "the daemon logs to standard error or the journal",
 }
 _OFFERING_DROPPED: Final = {
@@ -274,11 +275,11 @@ _OFFERING_DROPPED: Final = {
 }
 _PREFIXES: Final = ("customer_prefix", "project_prefix", "allocation_prefix")
 _CHOSEN: Final = (
-    "the agent's guide chooses accounts by its prefixes, its code reported every resource of the offering; without this"
-    " all are reported. auditord waldur diagnose names the resources that are left out"
+    "the agent's guide selects accounts by these prefixes, but its code reported every resource of the offering;"
+    " without this option, all are reported. auditord waldur diagnose names the resources that are left out"
 )
 _SETTINGS_DROPPED: Final = {
-    **dict.fromkeys(_PREFIXES, "not all prefixes are given, so the agent may have made accounts of any name"),
+    **dict.fromkeys(_PREFIXES, "not all prefixes are set, so the agent may have created accounts with any name"),
     "execution_mode": "the agent read usage with sacct in every mode",
 }
 _COMPONENT_DROPPED: Final = {
@@ -297,12 +298,13 @@ _COMPONENT: Final = ("measured_unit", "label", "unit_factor", "target_components
 _IGNORED: Final = "reports do not use it"
 
 _ACCOUNTS: Final = (
-    "records must have Slurm's account: give the Slurm collector"
-    " meta: [{name: account, key: Account, key_type: String}]; the agent counted ReqTRES, records have AllocTRES: see"
-    " auditord waldur compare, and --allow-decrease where that is less"
+    "records must have Slurm's account: in the Slurm collector, set"
+    " meta: [{name: account, key: Account, key_type: String}]; the agent counted ReqTRES, but records have AllocTRES:"
+    " see auditord waldur compare, and use --allow-decrease where AllocTRES is less"
 )
 _TARGETS: Final = (
-    "with target_components the agent rounded to whole numbers, and ignored other components' unit_factor: not so here"
+    "with target_components, the agent rounded to whole numbers and ignored other components' unit_factor; auditord"
+    " does neither"
 )
 
 
@@ -392,7 +394,7 @@ def _import_interval(result: ConfigImport, environment: Mapping[str, str]) -> No
     if PERIOD not in environment:
         return
     minutes = int(environment[PERIOD])
-    result.put("interval", f"{minutes}m", f"{PERIOD}; here from start to start")
+    result.put("interval", f"{minutes}m", f"{PERIOD}; here the time from start to start")
     if timedelta(minutes=minutes) < INTERVAL:
         result.put("retry_for", f"{minutes * 20}s", "shorter than the interval")
 
@@ -400,7 +402,7 @@ def _import_interval(result: ConfigImport, environment: Mapping[str, str]) -> No
 def _import_slurm(result: ConfigImport, place: str) -> None:
     settings = result.section("backend_settings")
     if slurm := {option: str(settings[option]) for option in _SETTINGS if settings.get(option)}:
-        result.put("slurm", slurm, "for --source sacct, compare and diagnose alone")
+        result.put("slurm", slurm, "only for --source sacct, compare and diagnose")
     prefixes = list(dict.fromkeys(str(settings.get(option) or "") for option in _PREFIXES))
     if all(prefixes):
         result.put("account_prefixes", prefixes, _CHOSEN)
@@ -423,8 +425,8 @@ def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -
     resources = [name for key, each in components.items() for name in each.get("target_components") or (key,)]
     unknown = [name for name in dict.fromkeys(resources) if name not in RECORDED]
     others = ", ".join(name for name in unknown if name != "gpu")
-    remarks = [f"no collector makes {others} by itself: give it components of these names"] if others else []
-    remarks += ["the agent reported zeros: Slurm's name of GPUs is gres/gpu"] if "gpu" in unknown else []
+    remarks = [f"no collector records {others} by default: add components of these names"] if others else []
+    remarks += ["the agent reported zeros, since Slurm's name for GPUs is gres/gpu"] if "gpu" in unknown else []
     recorded = {name: {"component": ["GPU" if name == "gpu" else name]} for name in unknown}
     if recorded:
         result.put("recorded_as", recorded, "; ".join(remarks))

@@ -57,7 +57,7 @@ def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
         return fail("token", str(error))
     if isinstance(error, Unreachable | InvalidAnswer):
         return fail("url", f"{config.waldur_api_url}: {error}")
-    return fail("url", f"{config.waldur_api_url} is perhaps not the address of an API: {error}")
+    return fail("url", f"{config.waldur_api_url} is perhaps not the address of Waldur's API: {error}")
 
 
 async def _waldur(
@@ -71,7 +71,7 @@ async def _waldur(
     try:
         offering, resources, users = await client.offering(), await client.resources(), await client.offering_users()
     except WaldurError as error:
-        yield fail("offering", f"{config.waldur_offering_uuid}: no such one, or the token has no role on it: {error}")
+        yield fail("offering", f"{config.waldur_offering_uuid}: not found, or the token has no role on it: {error}")
         return
     used, problem = await _used_by(config, usage)
     if problem is not None:
@@ -90,10 +90,10 @@ async def _server(context: PluginContext, client: WaldurClient) -> AsyncIterator
     try:
         version, ahead, bulk = await client.version(), await client.clock_ahead(context.now), await client.has_bulk()
     except WaldurError as error:
-        yield note("server", f"does not say what it is: {error}")
+        yield note("server", f"version, clock and features cannot be read: {error}")
         return
-    takes = "many users in one request" if bulk else "one user at a time"
-    yield ok("server", f"Waldur {version.version}, takes {takes}")
+    accepts = "many users in one request" if bulk else "one user at a time"
+    yield ok("server", f"Waldur {version.version}, accepts {accepts}")
     yield _check_clock(ahead)
 
 
@@ -129,43 +129,43 @@ Used: TypeAlias = Mapping[str, Collection[str]]
 
 def _check_tls(config: WaldurConfig) -> Iterator[Finding]:
     if config.waldur_api_url.startswith("http:"):
-        yield note("tls", f"{config.waldur_api_url} is not https: the token can be read on the way")
+        yield note("tls", f"{config.waldur_api_url} is not https: the token can be read in transit")
     elif not config.verify_ssl:
-        yield note("tls", "verify_ssl is false: any host on the way can be Waldur, and read the token")
+        yield note("tls", "verify_ssl is false: any host on the network path can pose as Waldur and read the token")
     else:
-        yield ok("tls", f"certificates are checked against {config.ca_file or 'the authorities of the system'}")
+        yield ok("tls", f"certificates are checked against {config.ca_file or 'the CAs of the system'}")
 
 
 def _check_clock(ahead: timedelta | None) -> Finding:
     """Compare the clocks. A server whose clock is behind refuses the current time as a future time."""
     if ahead is None:
-        return note("clock", "the server does not say what time it has")
+        return note("clock", "the server does not send its time")
     if abs(ahead) <= NOTICED:
-        return ok("clock", "the server's is ours")
+        return ok("clock", "the server's agrees with ours")
     text = f"the server's is {abs(ahead).total_seconds():.0f} s {'ahead of' if ahead > timedelta(0) else 'behind'} ours"
     if -ahead > CLOCKS_APART:
-        return fail("clock", f"{text}: it takes our present for the future, and refuses it")
-    return note("clock", f"{text}: see to NTP on both sides")
+        return fail("clock", f"{text}: it refuses our current time as a future time")
+    return note("clock", f"{text}: check NTP on both sides")
 
 
 def _check_role(user: User, offering: Offering) -> Finding:
     scopes = {offering.uuid, offering.customer_uuid} - {None}
     roles = sorted({each.role_name for each in user.permissions if each.scope_uuid in scopes})
     if user.is_staff:
-        return ok("role", "staff may report everything, also months that are over")
+        return ok("role", "staff may report everything, including past months")
     if not roles:
         return fail(
             "role",
             f"{user.username} has none on the offering or on {offering.customer_name}: it needs OFFERING.MANAGER",
         )
-    return ok("role", f"{', '.join(roles)}; months that are over need a token of staff, see load-history")
+    return ok("role", f"{', '.join(roles)}; past months need a staff token, see load-history")
 
 
 def _check_state(offering: Offering) -> Finding:
     text = f"{offering.name} of {offering.customer_name}, {offering.state}"
     if offering.state == "Paused":
         why = f" ({offering.paused_reason})" if offering.paused_reason else ""
-        return note("offering", f"{text}{why}: nothing new can be ordered; its resources are reported all the same")
+        return note("offering", f"{text}{why}: nothing new can be ordered; its resources are still reported")
     return ok("offering", text) if offering.state == "Active" else note("offering", f"{text}: is it the right one?")
 
 
@@ -177,7 +177,7 @@ def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Find
             yield fail("component", f"{name}: the offering has none of this type; it has {listed(offered)}")
         elif not offered[name].takes_usage:
             yield fail(
-                "component", f"{name}: is billed by {offered[name].billing_type!r}, so Waldur takes no usage of it"
+                "component", f"{name}: is billed by {offered[name].billing_type!r}, so Waldur accepts no usage of it"
             )
         else:
             units = f"{component.measured_unit or 'no unit'} here, {offered[name].measured_unit or 'no unit'} in Waldur"
@@ -185,7 +185,7 @@ def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Find
             yield (ok if same else note)("component", f"{name}: {units}")
     for each in offering.components:
         if each.takes_usage and each.type not in config.backend_components:
-            yield note("component", f"{each.type}: the offering has it, and it is not configured: never reported")
+            yield note("component", f"{each.type}: the offering has it, but it is not configured: never reported")
 
 
 def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: Used) -> Iterator[Finding]:
@@ -198,7 +198,7 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
     if nameless:
         yield note("resources", f"without backend_id, never reported: {listed(each.name for each in nameless)}")
     if erred := [account for account, those in by_account.items() if not all(each.takes_usage for each in those)]:
-        yield note("resources", f"in state Erred, for which Waldur takes no usage: {listed(erred)}")
+        yield note("resources", f"in state Erred, for which Waldur accepts no usage: {listed(erred)}")
     if left_out := [account for account in by_account if not config.selects(account)]:
         yield note("resources", f"left out by account_prefixes: {listed(left_out)}")
     if twice := [account for account, those in by_account.items() if len(those) > 1]:
@@ -206,7 +206,7 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
     if idle := [account for account in by_account if account not in used and config.selects(account)]:
         yield note("resources", f"without usage in the reported months: {listed(idle)}")
     if unknown := [account for account in used if account not in by_account]:
-        yield note("accounts", f"with usage and no resource, never reported: {listed(unknown)}")
+        yield note("accounts", f"with usage but no resource, never reported: {listed(unknown)}")
 
 
 def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding
     named = {folded(each.username) for each in users} - {""}
     yield ok("users", f"{len(named)} of the offering have a username, {len(users) - len(named)} have none yet")
     if unknown := sorted({user for those in used.values() for user in those} - named):
-        yield note("users", f"with usage, and no users of the offering; reported by name alone: {listed(unknown)}")
+        yield note("users", f"with usage, but not users of the offering; reported only by name: {listed(unknown)}")
 
 
 ASK_FOR: Final = timedelta(seconds=30)
@@ -232,7 +232,7 @@ async def _used_by(config: WaldurConfig, source: UsageSource) -> tuple[Used, Fin
             for account, usage in (await source.month(month)).items():
                 found.setdefault(account, set()).update(usage.users)
     except AuditordError as error:
-        return {}, fail("amounts", f"of the reported months cannot be had: {error}")
+        return {}, fail("amounts", f"of the reported months cannot be read: {error}")
     return found, None
 
 
@@ -248,17 +248,17 @@ async def _check_store(config: WaldurConfig, context: PluginContext, usage: Usag
     yield ok("records", "are up to date") if stale is None else fail("records", f"not up to date: {stale}")
     yield _reach(config, first, context.now())
     for name in missing:
-        yield note("records", f"none of this month or the last has {name}: see recorded_as and the collector's rules")
+        yield note("records", f"of this and the last month lack {name}: see recorded_as and the collector's rules")
 
 
 def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
     """Compare the first record with the beginning of the reported months."""
     if first is None:
-        return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
+        return fail("records", f"of ended jobs are missing for one or more of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
     oldest = reported_months(now, config.zone, config.reporting_periods)[0]
     if first > oldest.start:
-        return note("records", f"reach back to {since}: earlier records are missing in {oldest}, which is reported")
+        return note("records", f"reach back to {since}: earlier records of {oldest}, which is reported, are missing")
     return ok("records", f"reach back to {since}")
 
 
@@ -302,7 +302,7 @@ async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
         return result
     clusters = result.text.split()
     if config.slurm.cluster_name not in {None, *clusters}:
-        return fail("sacctmgr", f"knows no cluster {config.slurm.cluster_name}; there are {listed(clusters)}")
+        return fail("sacctmgr", f"does not know cluster {config.slurm.cluster_name}; it knows {listed(clusters)}")
     if config.slurm.cluster_name is None and len(clusters) > 1:
         return note("sacctmgr", f"knows several clusters: {listed(clusters)}; see slurm.cluster_name")
     return ok("sacctmgr", f"knows {listed(clusters)}")

@@ -70,7 +70,7 @@ class History(msgspec.Struct, frozen=True):
         if self.end < self.start:
             raise NotLoaded(f"the end, {self.end}, is before the start, {self.start}")
         if last.start > now:
-            raise NotLoaded(f"{last} has not begun: there is nothing to load of it")
+            raise NotLoaded(f"{last} has not begun: there is nothing to load")
         return list(months_from(first, last))
 
 
@@ -118,7 +118,7 @@ async def load_history(
     if context.dry_run:
         say("This was a dry run: nothing was written")
     if not loading.resources:
-        raise NothingReported("the offering has no resource that is to be loaded: is it the right one?")
+        raise NothingReported("the offering has no resource to load: is it the right one?")
     _conclude(wanted, months, loading.failed, say)
 
 
@@ -127,7 +127,7 @@ async def _check_staff(client: WaldurClient, say: Say) -> None:
     if not (await client.me()).is_staff:
         say("❌ Historical usage loading requires staff user privileges")
         raise NotLoaded(
-            "the token is not one of staff: give one with --token-file or WALDUR_USER_TOKEN, or try all the same with"
+            "the token is not that of a staff user: give one with --token-file or WALDUR_USER_TOKEN, or try anyway with"
             " --no-staff-check"
         )
 
@@ -202,7 +202,7 @@ class _Loading:
         self._say(f"📊 Processing usage data for {len(usage)} accounts")
         rules, moment = await self._rules_of(month), moment_of(month, self._usage.now)
         if moment is None:
-            raise NotLoaded("Waldur would take it for another month now: load it in some hours")
+            raise NotLoaded("Waldur would count it for another month now: load it in a few hours")
         planned = await self._report.plan(self._offered, month, usage, moment, rules)
         problems += self._say_held_back(planned)
         outcome = await self._report.write(planned.plan)
@@ -225,7 +225,7 @@ class _Loading:
         for text in texts:
             self._say(f"⚠️ {text}")
         if planned.accounts:
-            self._say(f"⚠️ No resource has the accounts {', '.join(planned.accounts)}: not loaded")
+            self._say(f"⚠️ No resource for the accounts {', '.join(planned.accounts)}: not loaded")
         return texts
 
     def _say_resource(self, outcome: ResourceOutcome) -> Sequence[str]:
@@ -234,7 +234,7 @@ class _Loading:
             totals = ", ".join(f"'{component}': {amount}" for component, amount in outcome.totals.items())
             self._say(f"📤 Submitted usage for resource {name}: {{{totals}}}")
         for component, amount in outcome.lost.items():
-            self._say(f"❌ {name}: not billed to any user: {component} {amount}: Waldur takes no usage of that month")
+            self._say(f"❌ {name}: {component} {amount} is billed to no user: Waldur accepts no usage of that month")
         for problem in outcome.problems:
             self._say(f"❌ {name}: {problem}")
         return [f"{name}: {problem}" for problem in outcome.problems]
@@ -253,7 +253,7 @@ def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[s
     say(f"❌ Historical usage loading failed for {len(failed)} of {len(months)} months:")
     for name, reasons in failed.items():
         say(f"   {name}: {reasons[0]}" + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""))
-    raise NotLoaded(f"{', '.join(failed)} not complete in Waldur; run the same command again to load the rest")
+    raise NotLoaded(f"{', '.join(failed)}: not complete in Waldur; run the same command again to load the rest")
 
 
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
@@ -263,7 +263,7 @@ def _duration(text: str) -> timedelta:
     """Parse ``5s`` or ``1m``. ISO 8601 is accepted only in files."""
     duration = parse_duration(text)
     if not isinstance(duration, timedelta):
-        raise ValueError(f"{text!r} is no duration such as 5s")  # noqa: TRY004 of a text
+        raise ValueError(f"{text!r} is not a duration such as 5s")  # noqa: TRY004 of a text
     return duration
 
 
@@ -275,13 +275,13 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option("--end-date", type=_DAY, required=True, help="A day of the last month.")
 @choose_source
 @click.option("--offering-uuid", type=click.UUID, help="Which offering, if several are configured.")
-@click.option("--instance", metavar="NAME", help="The same by its name in the configuration.")
+@click.option("--instance", metavar="NAME", help="The same, by its name in the configuration.")
 @click.option(
     "--user-token",
     envvar=TOKEN_VARIABLE,
     show_envvar=True,
-    help="The token of a user of staff instead of the configured one. Others on this machine see it: better the"
-    " variable, or a file.",
+    help="The token of a staff user, instead of the configured one. Other users of this host can see it: better use the"
+    " variable or a file.",
 )
 @click.option("--token-file", type=click.File(), help="The same token in a file, or - for standard input.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
@@ -298,16 +298,16 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     "resources",
     multiple=True,
     metavar="ACCOUNT",
-    help="Only this one; may be repeated.",
+    help="Load only this account; may be repeated.",
 )
-@click.option("--allow-decrease", is_flag=True, help="Let amounts fall. Records must still be up to date.")
+@click.option("--allow-decrease", is_flag=True, help="Allow amounts to decrease. Records must still be up to date.")
 @click.option(
     "--reconcile-stale",
     is_flag=True,
-    help="Set amounts in Waldur of accounts and users without usage in the month to zero, even if no account has any.",
+    help="Set Waldur's amounts to zero for accounts and users without usage in the month, even if no account has any.",
 )
-@click.option("--skip-user-usage", is_flag=True, help="Load totals, and no amounts of users.")
-@click.option("--no-staff-check", is_flag=True, help="Try with any token: Waldur takes some months from others, too.")
+@click.option("--skip-user-usage", is_flag=True, help="Load only totals, no amounts of users.")
+@click.option("--no-staff-check", is_flag=True, help="Try with any token: Waldur accepts some months from others, too.")
 @pass_context
 def load_history_command(
     context: CommandContext,
@@ -329,8 +329,8 @@ def load_history_command(
 ) -> None:
     """Load the usage of past months into Waldur, with the token of a staff user.
 
-    Amounts are absolute: loading a month again changes nothing, and loads what failed. The exit code is 1 if a month
-    is not complete, 4 if the offering has no resource.
+    Amounts are absolute: loading a month again loads only the missing amounts. The exit code is 1 if a month is not
+    complete, 4 if the offering has no resource.
     """
     wanted = History(
         start_date.date(),

@@ -18,18 +18,19 @@ def _gauge(name: str, text: str, *labels: str) -> Gauge:
 
 
 LAST_SUCCESS: Final = _gauge(
-    "auditord_waldur_last_success_timestamp_seconds", "When everything that is right was last in Waldur."
+    "auditord_waldur_last_success_timestamp_seconds",
+    "The time at which Waldur last had all permitted amounts.",
 )
 AMOUNT: Final = _gauge(
-    "auditord_waldur_amount", "What all resources consumed in a month, in the component's unit.",
+    "auditord_waldur_amount", "The usage of all resources in a month, in the component's unit.",
     *("component", "months_ago"),
 )  # fmt: skip
-ACCOUNTS: Final = _gauge("auditord_waldur_unmatched_accounts", "Accounts with usage and without a resource in Waldur.")
-USERS: Final = _gauge("auditord_waldur_unmatched_users", "Users with usage who are no users of the offering.")
+ACCOUNTS: Final = _gauge("auditord_waldur_unmatched_accounts", "Accounts with usage but without a resource in Waldur.")
+USERS: Final = _gauge("auditord_waldur_unmatched_users", "Users with usage who are not users of the offering.")
 HELD_BACK: Final = _gauge(
     "auditord_waldur_anomalies", "Resources that the last report held back in some month, by reason.", "reason"
 )
-PROBLEMS: Final = _gauge("auditord_waldur_problems", "Amounts that Waldur did not take from the last report.")
+PROBLEMS: Final = _gauge("auditord_waldur_problems", "Amounts of the last report that Waldur did not accept.")
 CLOSED: Final = _gauge(
     "auditord_waldur_closed_months", "Past months of resources for which Waldur accepts no more amounts."
 )

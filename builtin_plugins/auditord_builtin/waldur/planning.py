@@ -232,32 +232,34 @@ class _Planner:
                 f"{counted(len(resources), 'resource has', 'resources have')} this backend_id: {names}",
             )
         elif not resources[0].takes_usage:
-            state = f"its state is {resources[0].state}, in which Waldur takes no usage"
-            yield self._held(account, "state", f"{state}; it is reported when that has changed")
+            state = f"its state is {resources[0].state}, in which Waldur accepts no usage"
+            yield self._held(account, "state", f"{state}; it is reported once the state changes")
         else:
             yield from self._resource(resources[0], account)
 
     def _resource(self, resource: Resource, account: str) -> Iterator[ResourcePlan | HeldBack]:
         amounts = _Amounts(self, account, resource.uuid)
-        if anomalies := {**amounts.falls(), **amounts.several()}:
-            yield self._anomaly(account, anomalies)
+        falls, several = amounts.falls(), amounts.several()
+        if anomalies := {**falls, **several}:
+            yield self._anomaly(account, anomalies, ambiguous=falls.keys() <= several.keys())
             if not self.rules.omit_anomalous:
                 return
         if wanted := {name: each for name, each in amounts.wanted_totals().items() if name not in anomalies}:
             users = amounts.wanted_users(wanted)
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
 
-    def _anomaly(self, account: str, anomalies: Mapping[str, str]) -> HeldBack:
+    def _anomaly(self, account: str, anomalies: Mapping[str, str], *, ambiguous: bool) -> HeldBack:
+        """Return why a resource is held back. ``ambiguous``: each component in ``anomalies`` has several totals."""
         would = "; ".join(anomalies.values())
-        if all("several totals" in text for text in anomalies.values()):
+        if ambiguous:
             return self._held(account, "ambiguous", would)
         if self.rules.stale:
             return self._held(account, "stale", f"{would}; but the records are not up to date: {self.rules.stale}")
         return self._held(
             account,
             "decrease",
-            f"{would}; see auditord waldur explain {account} --month {self.month}, and if the records are right"
-            " allow it with --allow-decrease: auditord waldur report --once for the months that are reported,"
+            f"{would}; see auditord waldur explain {account} --month {self.month}; if the records are right, allow it"
+            " with --allow-decrease: auditord waldur report --once for the months that are reported,"
             " auditord waldur load-history for older ones",
         )
 

@@ -83,8 +83,8 @@ class Summary:
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
         self._context.show(
-            f"{month}: {counted(totals, 'total')} and {counted(users, 'amount')} of users {done}, "
-            f"of {counted(len(planned.plan.resources), 'resource')}; "
+            f"{month}: {counted(totals, 'total')} and {counted(users, 'user amount')} of "
+            f"{counted(len(planned.plan.resources), 'resource')} {done}; "
             f"{counted(len(planned.held_back), 'resource')} held back"
         )
 
@@ -118,8 +118,10 @@ class Summary:
         """
         accounts = {name for each in self._planned for name in each.accounts}
         users = {name for each in self._planned for name in each.users}
-        self._warn_of("account has usage and no resource", "accounts have usage and no resource", accounts)
-        self._warn_of("user has usage and is no offering user", "users have usage and are no offering users", users)
+        self._warn_of("account has usage but no resource", "accounts have usage but no resource", accounts)
+        self._warn_of(
+            "user has usage but is not an offering user", "users have usage but are not offering users", users
+        )
         nothing = self._nothing_reported()
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self.problems)
@@ -136,7 +138,7 @@ class Summary:
     def _nothing_reported(self) -> str | None:
         """Return why no amount could be reported for one of the months, or None."""
         if not self._accepted:
-            return "the offering accepts no usage of any component that is configured: nothing was reported"
+            return "the offering accepts no usage of any configured component: nothing was reported"
         for month in self._planned:
             if not month.reported:
                 prefixes = ", ".join(self._config.account_prefixes)
@@ -210,7 +212,7 @@ class _Report:
         except WaldurError as error:
             if isinstance(error, AccessDenied) and error.for_all:
                 raise
-            self._summary.problems.append(f"{month} was not reported any further: {error}")
+            self._summary.problems.append(f"the report of {month} stopped: {error}")
         finally:
             months = [str(each) for each in self._months]
             self._state.refused = self._refusals.as_json(months)
@@ -230,7 +232,7 @@ class _Report:
             return
         if is_past and self._state.ignores_dates is not None:
             self._context.log.warning(
-                "%s: not reported, this Waldur does not know dates; it is too old (see reporting_periods)", str(month)
+                "%s: not reported, since this Waldur ignores dates; it is too old (see reporting_periods)", str(month)
             )
             return
         usage = await self._usage.month(month)
@@ -270,12 +272,12 @@ _CHECK_TIMEOUT: Final = timedelta(seconds=20)
 async def check(config: WaldurConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check that Waldur answers, accepts the token, and has the offering. ``auditord waldur diagnose`` checks more."""
     quick = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _CHECK_TIMEOUT})
-    subject, remedy = "waldur", "compare waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
+    subject, remedy = "waldur", "check waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
     try:
         async with open_client(quick, context.http) as client:
             user = await client.me()
             yield Finding(Severity.OK, subject, f"{config.waldur_api_url} accepts the token of {user.username}")
-            subject, remedy = "offering", "compare waldur_offering_uuid, and the roles of the token's user on it"
+            subject, remedy = "offering", "check waldur_offering_uuid, and the roles of the token's user on it"
             offering = await client.offering()
     except WaldurError as error:
         yield Finding(Severity.FAILURE, subject, str(error), remedy)

@@ -273,7 +273,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
         raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
     entries = list(_entries(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
-        context.log.warning("sacct does not know how long %s ran: left out", counted(unknown, "job"))
+        context.log.warning("sacct gives no duration for %s: left out", counted(unknown, "job"))
     return added_up(entry for entry in entries if entry is not None)
 
 

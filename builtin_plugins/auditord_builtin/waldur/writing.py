@@ -100,7 +100,7 @@ class DateCheck(msgspec.Struct, frozen=True):
         await self._keep([])
         if texts := [text for text in found if text] or [_ignored(probe) for probe in probes[-1:] if answered]:
             raise DateIgnored(
-                f"{'; '.join(texts)}. Nothing else of months that are over was sent; they need a newer Waldur"
+                f"{'; '.join(texts)}. No other amounts of past months were sent; they need a newer Waldur"
             )
 
     async def _taken_back(self, probe: Probe) -> str:
@@ -120,10 +120,10 @@ class DateCheck(msgspec.Struct, frozen=True):
             amounts = ", ".join(f"{name} {reported[name]} instead of {before}" for name, before in wrong.items())
             return (
                 f"{probe.backend_id}: {probe.present:%Y-%m} has the usage of {probe.month:%Y-%m}, {amounts}: this"
-                f" Waldur does not know dates, and the month is over: mend it there by hand"
+                f" Waldur ignores dates, and the month is over: correct it in Waldur by hand"
             )
         await self.client.set_usage(probe.resource, self.now - CLOCKS_APART, wrong)
-        return f"{_ignored(probe)}, and put it into {probe.present:%Y-%m}, where it has been taken back"
+        return f"{_ignored(probe)}, and wrote the amounts into {probe.present:%Y-%m}, where they have been taken back"
 
     @property
     def _present(self) -> date:
@@ -134,7 +134,7 @@ class DateCheck(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(self.state.probes, list[Probe])
         except msgspec.ValidationError as error:
-            raise WaldurError(f"the state of the reports is not ours: {error}") from error
+            raise WaldurError(f"the saved state of the reports cannot be read: {error}") from error
 
     async def _reported(self, month: date, resource: UUID) -> Amounts:
         return {row.type: row.usage for row in await self.client.component_usages(month, resource)}
@@ -145,8 +145,8 @@ class DateCheck(msgspec.Struct, frozen=True):
 
 
 def _ignored(probe: Probe) -> str:
-    taken = f"{probe.backend_id}: Waldur took the usage of {probe.month:%Y-%m} and does not have it there"
-    return f"{taken}: it does not know dates"
+    accepted = f"{probe.backend_id}: Waldur accepted the usage of {probe.month:%Y-%m} but does not have it there"
+    return f"{accepted}: it ignores dates"
 
 
 AWAY_AFTER: Final = 3
@@ -266,7 +266,7 @@ class UserWriting:
         for name, amount in amounts.items():
             found, link = self._reported.get((row, name)), self._plan.links.get(name)
             if not 0 < len(name) <= MAX_USERNAME:
-                resource.problems.append(f"user {name!r}: Waldur takes names of 1 to {MAX_USERNAME} characters")
+                resource.problems.append(f"user {name!r}: Waldur accepts names of 1 to {MAX_USERNAME} characters")
             elif found is None or found.usage != amount or (found.user is None and link is not None):
                 yield user_usage(name, self._plan.moment, amount, link)
 

@@ -175,7 +175,7 @@ def installed_and_not_started(root: ScratchRoot) -> None:
 def works_as_the_services_user(root: ScratchRoot) -> None:
     versions = root.run("auditord", "--version", user="auditord").stdout
     assert re.match(rf"auditord {re.escape(auditord.__version__)}\nPython 3\.\d+\.\d+\naiohttp \d", versions)
-    assert "The demo ended well." in root.run("auditord", "demo", "--check", user="auditord").stdout
+    assert "The demo succeeded." in root.run("auditord", "demo", "--check", user="auditord").stdout
     root.run("auditord-epilog", user="auditord", environment={"SLURM_JOB_ID": "42"})
     root.run("sh", "-c", "test -f /var/spool/auditord-epilog/42.*.job && rm /var/spool/auditord-epilog/*")
     completed = root.run("bash", "-c", COMPLETE).stdout.split()
@@ -189,7 +189,7 @@ def the_unit_is_sound(root: ScratchRoot) -> None:
     root.run("systemd-analyze", "security", "--offline=true", "--threshold=20", "auditord.service")
     root.write("/run/sandbox.py", SANDBOX.read_text())
     boxed = ("python3", "/run/sandbox.py", "/usr/lib/systemd/system/auditord.service")
-    assert "ended well" in root.run(*boxed, "auditord", "demo", "--check", user="auditord").stdout
+    assert "succeeded" in root.run(*boxed, "auditord", "demo", "--check", user="auditord").stdout
 
 
 def records_wait(root: ScratchRoot) -> None:

@@ -181,7 +181,7 @@ def test_a_link_of_another_site_opens_the_page_and_its_form_does_nothing(browser
     page.route(f"{foreign}/foreign", answer)
     page.goto(f"{foreign}/foreign")
     follow(page, "#forged")
-    assert "may not ask this one" in page.content()
+    assert "may not send requests to this one" in page.content()
     page.goto(f"{foreign}/foreign")
     page.click("#link")
     page.wait_for_selector("text=Usage of alice")  # the session is still there, and the link finds it

@@ -72,7 +72,7 @@ def test_store_and_accounting_are_compared_and_repaired(slurm_jobs: SlurmJobs, t
         assert (code, report["discrepancies"]) == (0, [])
         assert {record["record_id"] for record in site.served()} == set(expected)
         text = site.command("audit", "slurm", *period(slurm_jobs))
-        assert f"{len(expected)} stored, nothing amiss" in text.stderr
+        assert f"{len(expected)} stored, no discrepancies" in text.stderr
         assert "what Slurm says counts" in site.command("records", "history", changed).stdout
 
 

@@ -33,7 +33,7 @@ FAULTS = {
         "exit code 1: sacct: error: ",
     ),
     "complains and exits with 0": (f"echo '{UNREACHABLE}' >&2", f"sacct: {UNREACHABLE}"),
-    "dies": ("kill -9 $$", "was ended by signal SIGKILL"),
+    "dies": ("kill -9 $$", "was killed by signal SIGKILL"),
     "prints garbage": ("echo 'Segmentation fault'", "sacct: the output is cut off or is no table: it ends in"),
     "is cut off": ('{real} "$@" 2>/dev/null | head -c 5000', "sacct: the output is cut off or is no table: it ends in"),
     "never stops": ("yes", "was killed: it printed more than 1000000 bytes (option sacct_max_output)"),
@@ -93,7 +93,9 @@ def test_the_command_says_what_is_wrong_and_does_its_work_later(site: Site, sacc
     at = next(number for number, line in enumerate(lines) if line.startswith("slurm: 0 records; 0 quarantined"))
     attempts, reason = lines[:at], lines[at + 1 :]
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert all("sacct is asked for" in line for line in attempts), "at a limit less is asked for, down to a second"
+    assert all("each call of sacct queries" in line for line in attempts), (
+        "at a limit less is asked for, down to a second"
+    )
     assert " ".join(reason).startswith("failed: ")
     assert FAULTS[fault][1].format(sacct=sacct.path) in " ".join(reason)
     nothing_has_happened(site)

@@ -77,7 +77,7 @@ def test_what_cannot_be_meant_is_said(host: FakeCommandContext, arguments: tuple
 
 
 def test_show_has_nothing_then_a_table_then_messages(host: FakeCommandContext) -> None:
-    assert run(host, "show").output == "nothing was reported yet\n"
+    assert run(host, "show").output == "nothing has been reported yet\n"
     run(host, "publish", "--dry-run")  # the fake host keeps the state
     lines = run(host, "show").output.splitlines()
     assert [line.split()[:6] for line in lines[1:]] == [

@@ -61,8 +61,8 @@ def test_a_score_that_fields_name_is_the_benchmark() -> None:
         ({"site__benchmark_type": "specint"}, "hepspec"),
         ({"summary_fields__mandatory__Flavour": {"type": "ConstantField", "value": 1}}, "Extra inputs"),
         ({"summary_fields__mandatory__VO": {"type": "RecordField", "name": "record_id"}}, "MetaField"),
-        ({"summary_fields__mandatory__CpuDuration": {"type": "RecordField", "name": "stop_time"}}, "no duration"),
-        ({"summary_fields__mandatory__CpuDuration": {"type": "ConstantField", "value": "1s"}}, "is a number"),
+        ({"summary_fields__mandatory__CpuDuration": {"type": "RecordField", "name": "stop_time"}}, "is not a duration"),
+        ({"summary_fields__mandatory__CpuDuration": {"type": "ConstantField", "value": "1s"}}, "must be a number"),
         ({"summary_fields__mandatory__CpuDuration": {"type": "ComponentField", "name": "C", "divide_by": 0}}, "than 0"),
         (
             {"summary_fields__mandatory__VO": {"type": "MetaField", "name": "a", "function": {"name": "upper"}}},

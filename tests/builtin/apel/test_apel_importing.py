@@ -134,7 +134,7 @@ def test_the_older_layout(tmp_path: Path) -> None:
         score=ScoreField(name="HEPSPEC", component_name="Cores"), base_value=RecordField(name="runtime")
     )
     assert config.summary_fields.mandatory.NormalisedCpuDuration == cpu  # what AUDITOR did; ours takes CpuDuration
-    assert "takes the runtime" in result.comments["plugins.apel.summary_fields.mandatory.NormalisedCpuDuration"]
+    assert "uses the runtime" in result.comments["plugins.apel.summary_fields.mandatory.NormalisedCpuDuration"]
     assert isinstance(config.summary_fields.mandatory.VO, MetaField)
     assert config.summary_fields.mandatory.VO.text("atlsgm01") == "atlas"
     assert config.individual_job_fields is not None

@@ -46,10 +46,10 @@ def test_the_three_files_make_one_plugin() -> None:
     assert config.site.publish_since is None
     for said in (
         "publish_since is missing",
-        "give Cores of the collector scores: [{name: HEPSPEC, value: 11.7}]",
+        "in the collector, add to Cores: scores: [{name: HEPSPEC, value: 11.7}]",
         "assign local jobs to another site",
         "unloader.exclude_vos: no counterpart",
-        "a collector asks the batch system itself",
+        "a collector queries the batch system itself",
     ):
         assert said in text
     assert "secret" not in text

@@ -29,4 +29,4 @@ def test_each_month_of_each_site_then_what_is_in_the_way() -> None:
 
 def test_a_state_without_the_sites_asked_for() -> None:
     context = FakePluginContext(state=msgspec.to_builtins(ReportedState(sites={"SITE-A": SiteState()})))
-    assert list(overview(context, ["SITE-B"])) == ["nothing was reported yet"]
+    assert list(overview(context, ["SITE-B"])) == ["nothing has been reported yet"]

@@ -271,7 +271,7 @@ async def test_a_store_that_lost_a_whole_month_withdraws_nothing() -> None:
     await publish(settings(), context, broker)
     broker.taken()
     context.stored = [job("1", days_ago(1))]
-    with pytest.raises(NotReported, match="2026-01: the store has no jobs of this month any more"):
+    with pytest.raises(NotReported, match="2026-01: the store no longer has jobs of this month"):
         await publish(settings(), context, broker, all_months=True)
     assert broker.taken() == [("SITE-A", "2026-03")]
     assert broker.receiver.total("NumberOfJobs") == 2
@@ -320,7 +320,7 @@ async def test_a_period_is_widened_to_whole_months_and_that_is_said(caplog: pyte
     with caplog.at_level(logging.INFO):
         await republish(settings(), context, broker, period=period, sites=["SITE-A"])
     assert broker.taken() == [("SITE-A", "2026-01"), ("SITE-A", "2026-02")]
-    assert "whole months of UTC, since a part would replace the whole: reporting 2026-01 to 2026-02" in caplog.text
+    assert "cover whole UTC months, since a part would replace the whole: reporting 2026-01 to 2026-02" in caplog.text
 
 
 async def test_an_unknown_site_and_an_empty_period_are_refused() -> None:
@@ -339,7 +339,7 @@ async def test_a_message_that_is_too_large_is_halved_until_it_is_not() -> None:
     assert broker.receiver.total("NumberOfJobs") == 5
     assert len(set(broker.labels)) == 6
     broker.largest = 0
-    with pytest.raises(NotReported, match="one record alone is too large"):
+    with pytest.raises(NotReported, match="a single record is too large"):
         await publish(settings(), context, broker)
 
 

@@ -222,7 +222,7 @@ async def test_a_number_of_nodes_that_is_none_is_listed() -> None:
         made, FakePluginContext(stored=[job("1", nodes="²"), job("2", nodes="2")]), "SITE-A", MARCH
     )
     assert [row.node_count for row in answer.rows] == [2]
-    assert "no whole number" in answer.problems[0].reason
+    assert "not a whole number" in answer.problems[0].reason
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ async def test_accelerators_have_a_topic_of_their_own_at_the_same_broker(authori
         await run_apel(ApelConfig.model_validate(section), context)
         assert ams.topics == ["gLite-APEL", "gLite-APEL", "gpus"]
         section["messaging"]["ams_url"] = f"{ams.url}/publish"
-        with pytest.raises(ValidationError, match="ams_url names none"):
+        with pytest.raises(ValidationError, match="ams_url must name one"):
             ApelConfig.model_validate(section)
 
 

@@ -73,7 +73,7 @@ def test_a_password_alone_goes_to_the_database_of_the_file(load: Load) -> None:
 def test_our_own_variable_wins(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     loaded = load("", AUDITOR_LOG_LEVEL="debug", AUDITORD_LOGGING__LEVEL="error")
     assert loaded.configuration.logging.level == "error"
-    assert "AUDITOR_LOG_LEVEL: not looked at, since AUDITORD_LOGGING__LEVEL is there" in caplog.text
+    assert "AUDITOR_LOG_LEVEL: ignored, because AUDITORD_LOGGING__LEVEL is set" in caplog.text
 
 
 @pytest.mark.parametrize(

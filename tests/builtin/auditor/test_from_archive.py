@@ -130,7 +130,7 @@ def test_rows_that_are_no_records_are_set_aside_alone(sqlite_target: Target, fol
     ("schema", "words"),
     [
         (SCHEMA.remove(2), "it has no column components"),
-        (SCHEMA.set(3, pa.field("start_time", pa.timestamp("ms"))), "start_time should be a time with zone"),
+        (SCHEMA.set(3, pa.field("start_time", pa.timestamp("ms"))), "start_time should be a time with a zone"),
     ],
 )
 def test_other_parquet_files_are_refused(sqlite_target: Target, tmp_path: Path, schema: Any, words: str) -> None:
@@ -143,4 +143,4 @@ def test_what_is_no_file_is_said(sqlite_target: Target, tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("nothing of the kind")
     assert "there is no such file" in str(sqlite_target.run(tmp_path / "gone").exception)
     assert "has no *.parquet" in str(sqlite_target.run(tmp_path / "empty").exception)
-    assert "take it from a backup" in str(sqlite_target.run(tmp_path / "text.parquet").exception)
+    assert "restore it from a backup" in str(sqlite_target.run(tmp_path / "text.parquet").exception)

@@ -75,7 +75,7 @@ def test_rows_that_are_no_records_are_set_aside_alone(target: Target, auditor: s
     assert target.stored()["old row"].components == ()
     assert target.stored()["old row"].meta is None
     assert len(target.stored()) == 9
-    assert "3 are no valid records" in done.stdout
+    assert "3 are not valid records" in done.stdout
     assert "unreadable: row with id 10: Parsing ' ' failed" in done.stderr
     problems = [json.loads(line) for line in (tmp_path / "problems").read_text().splitlines()]
     assert [(each["finding"], each["where"]) for each in problems] == [
@@ -90,7 +90,7 @@ def test_what_is_stored_otherwise_stays_is_listed_and_can_be_replaced(target: Ta
     target.add([other, later])
     done = target.run(auditor)
     assert done.exit_code == 1
-    assert "different: row with id 5: bare: the store has it with other content or another stop time" in done.stderr
+    assert "different: row with id 5: bare: the stored record has other content or another stop time" in done.stderr
     assert "another run: row with id 6: empty meta: the store has a record of this id with another start" in done.stderr
     assert target.stored()["bare"] == other
     done = target.run(auditor, "--replace")
@@ -109,7 +109,7 @@ def test_a_runtime_that_does_not_follow_from_the_times_is_listed(target: Target,
     assert (
         "7 are in the store, with equal times and content hashes\n1 have another runtime in the source" in done.stdout
     )
-    text = "bare: the source has a runtime of 3599 s, and from start to stop it is 3600 s, which counts here"
+    text = "bare: the source has a runtime of 3599 s, but from start to stop it is 3600 s; the latter counts"
     assert f"another runtime: row with id 5: {text}" in done.stderr
     (problem,) = [json.loads(line) for line in (tmp_path / "problems").read_text().splitlines()]
     assert problem["finding"] == "another runtime"
@@ -165,7 +165,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be(target: Target, audito
     done = target.run(auditor, "--dry-run")
     assert done.exit_code == 1
     assert target.stored() == before
-    for words in ("9 rows in the source", "1 are in the store already", "6 would be imported", "1 differ", "1 are no"):
+    for words in ("9 rows in the source", "1 are already in the store", "6 would be imported", "1 differ", "1 are not"):
         assert words in done.stdout
     assert "is not in the store" not in done.stderr
     assert not (target.folder / "state").exists()
@@ -188,12 +188,12 @@ def test_names_are_decoded_and_milliseconds_converted_and_shown(sqlite_target: T
     ]
     make_auditor(empty_postgres_url, [*old, *new])
     seen = sqlite_target.run(empty_postgres_url, "--dry-run").stdout
-    assert "TotalCPU   2026-01  4        4 (100.0%)              4 (100.0%)   looks like milliseconds" in seen
-    assert "TotalCPU   2026-02  4        0 (0.0%)                0 (0.0%)     seconds" in seen
+    assert "TotalCPU   2026-01  4        4 (100.0%)            4 (100.0%)             looks like milliseconds" in seen
+    assert "TotalCPU   2026-02  4        0 (0.0%)              0 (0.0%)               seconds" in seen
     options = ("--unquote", "--milliseconds", "TotalCPU", "--milliseconds-until", "2026-02-01T00:00:00Z")
     done = sqlite_target.run(empty_postgres_url, *options)
     assert done.exit_code == 0, done.output
-    assert "4 (100.0%)              0 (0.0%)     was milliseconds, is seconds" in done.stdout
+    assert "4 (100.0%)            0 (0.0%)               converted from milliseconds" in done.stdout
     stored = sqlite_target.stored()
     assert {name: record.components[1].amount for name, record in stored.items()} == {
         **{f"slurm/{n}": 3_600 for n in range(4)},
@@ -261,7 +261,7 @@ def test_another_daemon_of_the_same_sqlite_store_stops_first(sqlite_target: Targ
         done = sqlite_target.run(auditor)
         assert done.exit_code == 1
         assert "stop that daemon first" in str(done.exception)
-        assert "--dry-run, which works beside it" in str(done.exception)
+        assert "--dry-run, which works while the daemon runs" in str(done.exception)
         assert sqlite_target.run(auditor, "--dry-run").exit_code == 0
 
 
@@ -280,7 +280,7 @@ def test_a_source_that_does_not_answer_is_said(sqlite_target: Target) -> None:
 
 def test_a_database_without_auditors_table_is_said(sqlite_target: Target, empty_postgres_url: str) -> None:
     done = sqlite_target.run(empty_postgres_url)
-    assert "has no table auditor_accounting: name AUDITOR's database" in str(done.exception)
+    assert "has no table auditor_accounting: name the database that AUDITOR" in str(done.exception)
 
 
 def test_the_password_is_shown_nowhere() -> None:

@@ -81,7 +81,7 @@ def test_an_answer_that_ends_as_if_there_were_no_more_is_asked_again(
 def test_an_empty_answer_is_not_believed_where_there_is_a_record(sqlite_target: Target, auditor: FakeAuditor) -> None:
     fail_listing(auditor, 2, Fault.ENDED)  # the second period has one record
     done = sqlite_target.run(auditor.url)
-    assert "no longer sends what it has sent before" in str(done.exception)
+    assert "no longer sends records that it sent before" in str(done.exception)
     assert sqlite_target.run(auditor.url).exit_code == 0
     assert sqlite_target.stored() == RECORDS
 
@@ -98,7 +98,7 @@ def test_the_end_is_not_believed_before_the_last_record(sqlite_target: Target, a
 def test_a_server_whose_database_is_away_is_not_an_empty_one(sqlite_target: Target, auditor: FakeAuditor) -> None:
     auditor.fault = lambda _, target: Fault.ENDED if target.startswith("/records") else Fault.ERROR
     done = sqlite_target.run(auditor.url)
-    assert "is not well: see whether its database answers" in str(done.exception)
+    assert "is not healthy: check whether its database answers" in str(done.exception)
 
 
 def test_an_empty_server_has_nothing_to_import(sqlite_target: Target, auditor: FakeAuditor) -> None:

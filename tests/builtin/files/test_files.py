@@ -190,7 +190,7 @@ async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: D
         ("a.csv", "record_id,start_time,Cores\n", "'Cores'"),
         ("a.csv", "record_id,start_time,score.Cores.X\n", "'score.Cores.X'"),
         ("a.csv", '"record_id,start_time\n', "CSV"),
-        ("a.xlsx", "PK", "ends in one of .csv"),
+        ("a.xlsx", "PK", "must end in one of .csv"),
     ],
 )
 async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(

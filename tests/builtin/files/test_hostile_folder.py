@@ -55,7 +55,7 @@ LINE: Final = encode_record(make_record("1")).decode()
 async def test_a_link_in_place_of_a_sub_folder_leads_nowhere(site: Site, *, beside: bool) -> None:
     site.attack(f"ln -s {site.state} failed; ln -s {site.state} done; echo '{TOKENS}' > tokens.json")
     if beside:
-        with pytest.raises(AuditordError, match="done: is a link or no folder: remove it"):
+        with pytest.raises(AuditordError, match="done: is a link or not a folder: remove it"):
             await site.run(results=site.drop)
     else:
         await site.run()
@@ -80,7 +80,7 @@ async def test_a_sub_folder_of_another_user_is_not_written_to(site: Site, *, bes
 async def test_a_sub_folder_that_others_may_write_is_refused(site: Site) -> None:
     (site.drop / "failed").mkdir()
     (site.drop / "failed").chmod(0o777)
-    with pytest.raises(AuditordError, match=r"failed: others may write to it: chmod go-w"):
+    with pytest.raises(AuditordError, match=r"failed: other users can write to it: .*chmod go-w"):
         await site.run(results=site.drop)
 
 
@@ -163,6 +163,6 @@ async def test_what_does_not_fit_stays_and_the_reason_is_reported(site: Site, mo
         return 1_000
 
     monkeypatch.setattr(PrivateFolder, "room", almost_full)
-    with pytest.raises(AuditordError, match=r"no room for .* bytes more"):
+    with pytest.raises(AuditordError, match=r"no room for .* more bytes"):
         await site.run()
     assert (site.drop / "x.ndjson").exists()

@@ -237,7 +237,7 @@ async def test_a_file_of_one_job_is_recovered_from_quarantine(tmp_path: Path) ->
     assert HTCONDOR.convert is not None
     record = HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": job_ad("s1", 1).printOld()})
     assert isinstance(record, Record)
-    with pytest.raises(AuditordError, match="no ClassAd"):
+    with pytest.raises(AuditordError, match="not a ClassAd"):
         HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": "no ad"})
 
 
@@ -300,7 +300,7 @@ async def test_an_ad_that_is_cut_off_takes_nothing_of_its_neighbour(tmp_path: Pa
     for one in broken:
         assert "an ad was truncated" in one.reason
         assert HTCONDOR.convert is not None
-        with pytest.raises(InvalidRecord, match="no ClassAd"):  # a part must not make a record when it is retried
+        with pytest.raises(InvalidRecord, match="not a ClassAd"):  # a part must not make a record when it is retried
             HTCONDOR.convert(config(), one.raw)
 
 

@@ -62,7 +62,7 @@ def test_an_ad_that_is_no_json_is_refused_alone() -> None:
     with Evaluator() as evaluator:
         broken, good = (read_ad(evaluator, text, ["GlobalJobId"]) for text in cut_json_lines(output))
     assert broken.reason is not None
-    assert "no ClassAd" in broken.reason
+    assert "not a ClassAd" in broken.reason
     assert good.row == {"GlobalJobId": "s1#2.0#6"}
 
 

@@ -169,7 +169,7 @@ async def test_a_history_that_was_rotated_or_begun_anew_is_read_whole(
     assert len(await run(config(), at)) == 60
     (pool.folder / "s1.history").unlink()
     got, reason = await run_and_fail(config(), at)
-    assert (got, "its history is empty, and was not" in reason) == ([], True)
+    assert (got, "its history is empty, but was not" in reason) == ([], True)
     again = [f"htcondor-{pool.add('s1', number, end=EPOCH + 4000)}" for number in (1, 2)]  # the same job numbers
     assert await run(config(), at) == again
     assert "jobs may be missing" in caplog.text
@@ -293,7 +293,7 @@ async def test_a_job_whose_attribute_was_not_asked_for_is_fetched_by_its_id(pool
     mended = config(components=[{"name": "Disk", "key": "DiskProvisioned", "optional": True}])
     assert HTCONDOR.convert is not None
     assert HTCONDOR.job_of is not None
-    with pytest.raises(AuditordError, match="'DiskProvisioned' was not asked for then"):
+    with pytest.raises(AuditordError, match="'DiskProvisioned' was not queried when the job was read"):
         HTCONDOR.convert(mended, entry.raw)
     again = context(pool, job=HTCONDOR.job_of(entry.raw))
     [record] = await again.keep(HTCONDOR.collect(mended, again))
@@ -335,7 +335,7 @@ async def test_one_job_is_collected_again(pool: Player) -> None:
         at.job = choice
         assert await run(chosen, at) == [f"htcondor-{job}" for job in expected]
     assert at.checkpoint == position
-    for wrong, message in ((JobChoice("42.0", "s3"), "no schedd 's3'"), (JobChoice("-help"), "is no job")):
+    for wrong, message in ((JobChoice("42.0", "s3"), "no schedd 's3'"), (JobChoice("-help"), "is not a job id")):
         at.job = wrong
         with pytest.raises(AuditordError, match=message):
             await run(chosen, at)

@@ -256,5 +256,5 @@ async def test_a_history_that_does_not_exist_yet_is_no_error(
     name = pool.add("local", 1, end=1_795_331_700)
     assert [record.record_id for record in await collect(chosen, at)] == [f"htcondor-{name}"]
     (pool.folder / "local.history").unlink()
-    with pytest.raises(CommandFailed, match="its history is empty, and was not"):
+    with pytest.raises(CommandFailed, match="its history is empty, but was not"):
         await collect(chosen, at)

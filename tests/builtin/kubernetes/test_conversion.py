@@ -348,7 +348,7 @@ def test_a_quantity_that_is_none_costs_the_components_that_are_made_of_it_and_no
     made = convert_pod(KubernetesConfig(), finished)
     assert isinstance(made, Converted)
     assert made.record.components == ()
-    assert "a: limits.cpu: 'lots' is no quantity" in made.left_out[0].reason
+    assert "a: limits.cpu: 'lots' is not a quantity" in made.left_out[0].reason
     needed = KubernetesConfig.model_validate({"components": [{"name": "Cores", "key": "limits.cpu"}]})
     assert isinstance(convert_pod(needed, finished), Quarantined)
 

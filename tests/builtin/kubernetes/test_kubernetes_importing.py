@@ -100,10 +100,10 @@ def test_the_kind_has_what_the_host_asks_for() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kube_context": "a"}, "name the file as kubeconfig"),
+        ({"kube_context": "a"}, "set it to the file with this context"),
         ({"job_filter": {"namespace": ["a", "a"]}}, "each namespace once"),
         ({"job_filter": {"namespace": ["A_b"]}}, "pattern"),
-        ({"prometheus": {"url": "ftp://x"}}, "no URL of a server"),
+        ({"prometheus": {"url": "ftp://x"}}, "not a server URL"),
         ({"prometheus": {"url": "https://u:p@x"}}, "give a token"),
     ],
 )

@@ -97,5 +97,5 @@ def test_other_files_are_not_taken(document: dict[str, Any]) -> None:
 def test_an_order_that_is_refused_here_is_reported() -> None:
     made = import_config({"group_mapping": {"a": []}, "min_priority": 2000, "prometheus": {"enable": False}})
     assert made is not None
-    assert "which is refused here" in made.comments["plugins.priority.min_priority"]
+    assert "which auditord refuses" in made.comments["plugins.priority.min_priority"]
     assert made.sections["plugins.priority.metrics"] == []

@@ -130,7 +130,7 @@ async def test_a_taken_id_that_cannot_be_read_is_refused(sender: Sender, auditor
             auditor.records.pop("a", None)
 
     auditor.fault = vanish
-    assert "cannot be read" in (await refusals(sender, inserts("a")))[0]
+    assert "returns no record" in (await refusals(sender, inserts("a")))[0]
 
 
 async def test_a_reader_that_fails_for_the_moment_is_a_passing_fault(sender: Sender, auditor: FakeAuditor) -> None:

@@ -105,5 +105,5 @@ async def test_a_hub_that_refuses_fails_the_run(hub: tuple[Hub, SiteReportConfig
 async def test_a_server_that_is_no_hub_fails_the_run(hub: tuple[Hub, SiteReportConfig]) -> None:
     there, config = hub
     there.differing = [json.loads("{}")]
-    with pytest.raises(AuditordError, match="no comparison"):
+    with pytest.raises(AuditordError, match="without a comparison"):
         await report(config, FakePluginContext(stored=RECORDS, moment=NOW))

@@ -373,7 +373,7 @@ async def test_a_job_whose_column_was_not_asked_for_is_fetched_by_its_id() -> No
     mended = config(components=[{"name": "Asked", "key": "ReqCPUS"}])
     choices = [job_of(raw) for raw in jobs.values()]
     for raw in jobs.values():
-        with pytest.raises(InvalidRecord, match="'ReqCPUS' was not asked of sacct then"):
+        with pytest.raises(InvalidRecord, match="'ReqCPUS' was not queried when the job was read"):
             convert(mended, raw)
     assert [choice.job_id for choice in choices if choice] == ["7", "8_4", "9"]
     again = context(sacct, job=JobChoice("7,8_4"), checkpoint={"of": "another run"})
@@ -394,13 +394,13 @@ async def test_steps_that_were_not_asked_for_are_no_reason_to_leave_a_component_
     await run(config(components=[{"name": "Cores", "key": "NCPUS"}]), at)
     [job] = [job for batch in at.kept for job in batch.quarantined]
     raw = {**job.raw, "allocation": {**job.raw["allocation"], "NCPUS": "1", "MaxRSS": ""}}
-    with pytest.raises(InvalidRecord, match="steps were not asked of sacct then"):
+    with pytest.raises(InvalidRecord, match="steps were not queried when the job was read"):
         convert(config(components=MAX_RSS), raw)
 
 
 @pytest.mark.parametrize("job_id", ["--version", "7;8", "", "a"])
 async def test_what_is_no_job_id_is_not_given_to_sacct(job_id: str) -> None:
-    with pytest.raises(AuditordError, match="no job"):
+    with pytest.raises(AuditordError, match="not a job id"):
         await run(config(), context(Sacct(), job=JobChoice(job_id)))
 
 

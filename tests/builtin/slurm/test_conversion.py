@@ -160,7 +160,7 @@ def test_a_run_whose_start_the_database_never_heard_of_began_with_its_first_step
 def test_a_run_on_nodes_is_not_dropped_because_its_start_is_unknown() -> None:
     classified = convert_run(config(components="auditor"), run(State="REQUEUED", Start="None"))
     assert isinstance(classified, Quarantined)
-    assert "the job had nodes (n01), but sacct names no start" in classified.reason
+    assert "the job had nodes (n01), but sacct reports no start" in classified.reason
 
 
 def test_a_job_without_nodes_that_ended_as_it_started_never_did() -> None:
@@ -406,7 +406,7 @@ def test_a_time_of_zero_is_none_and_never_1970(column: str) -> None:
     made = convert_run(config(), run({"Start": "1700000001"}, **{column: "0"}))
     if column == "End":
         assert isinstance(made, Quarantined)
-        assert "sacct names no end" in made.reason
+        assert "sacct reports no end" in made.reason
     else:
         assert produced(made).record.start_time in {START, START + timedelta(seconds=1)}
 

@@ -52,7 +52,7 @@ async def test_failing_with_exit_code_0(tmp_path: Path) -> None:
 
 
 async def test_printing_garbage(tmp_path: Path) -> None:
-    assert "no table" in await failure_of(script(tmp_path, "echo 'Segmentation fault'"))
+    assert "not a table" in await failure_of(script(tmp_path, "echo 'Segmentation fault'"))
 
 
 async def test_printing_without_end(tmp_path: Path) -> None:

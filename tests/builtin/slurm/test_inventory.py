@@ -117,5 +117,5 @@ def test_cpu_time_that_must_be_there_is_remarked_on() -> None:
     site = [{"name": "A"}]
     assert SLURM.remarks is not None
     [remark] = SLURM.remarks(config(sites=site, components=[needed]))
-    assert "say optional: true" in remark
+    assert "set optional: true" in remark
     assert not [*SLURM.remarks(config(sites=site)), *SLURM.remarks(config(sites=site, components="auditor"))]

@@ -129,7 +129,7 @@ def test_garbage_is_refused(garbage: bytes) -> None:
 
 
 def test_rows_that_are_shifted_are_refused_and_not_misread() -> None:
-    with pytest.raises(CommandFailed, match="where a job id belongs"):
+    with pytest.raises(CommandFailed, match="expected a job id"):
         parse_table(printed(["x", "5", "c", "n", "y"], ["z", "6", "c", "n", "0"]), SHORT, D)
 
 
@@ -148,5 +148,5 @@ def test_a_text_without_a_separator_is_refused_before_it_fills_the_memory(monkey
     monkeypatch.setattr(query, "_LONGEST_CELL", 100)
     reader = query.TableReader(("JobID", "State"), "|")
     reader.feed(b"x" * 100)
-    with pytest.raises(CommandFailed, match="the output is no table: 100 characters without a separator"):
+    with pytest.raises(CommandFailed, match="the output is not a table: 100 characters without a separator"):
         reader.feed(b"x")

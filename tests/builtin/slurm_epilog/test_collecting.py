@@ -431,14 +431,14 @@ async def test_a_cluster_without_a_database_does_with_scontrol_alone(epilog: Epi
     assert ([job.raw["note"][:3] for job in at.kept[-1].quarantined], epilog.left()) == (["252"], [])
     assert not [question for question in slurm.asked if question.startswith("sacct")]
     at.window = Window(END, NOW)
-    with pytest.raises(AuditordError, match="only be collected again by sacct"):
+    with pytest.raises(AuditordError, match="collecting a period or a job again needs sacct"):
         await run(chosen, at)
     with pytest.raises(ValueError, match="only sacct knows TotalCPU"):
         config(epilog, sacct=[], components=[{"name": "CPU", "key": "TotalCPU", "key_type": "Time"}])
 
 
 def test_raw_ids_beside_the_slurm_collector_would_count_twice(epilog: Epilog) -> None:
-    with pytest.raises(ValueError, match="counted twice"):
+    with pytest.raises(ValueError, match="tasks of arrays twice"):
         config(epilog, record_id="raw", same_source_as="slurm")
 
 

@@ -148,12 +148,12 @@ async def test_without_both_it_is_said_what_is_waited_for(epilog: Epilog, caplog
         moment=FORGED_END + timedelta(minutes=2), commands=Programs(json_of_scontrol=False, squeue=False)
     )
     assert await run(config(epilog, sacct=[]), at) == []
-    assert "1 job waits: scontrol prints text in which fields stand twice" in caplog.text
-    assert "there is no sacct to ask" in caplog.text
+    assert "1 job waits: scontrol prints fields twice" in caplog.text
+    assert "the configuration has no sacct" in caplog.text
     at.moment += timedelta(hours=7)
     await run(config(epilog, sacct=[]), at)
     [job] = [job for batch in at.kept for job in batch.quarantined]
-    assert "slurmctld is not enough: scontrol prints text in which fields stand twice" in job.reason
+    assert "slurmctld does not suffice: scontrol prints fields twice" in job.reason
 
 
 @pytest.mark.anyio

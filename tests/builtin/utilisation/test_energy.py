@@ -58,8 +58,8 @@ def test_a_day_in_a_gap_is_not_known() -> None:
     [
         ("time,kg\n2026-01-10,1\n", "line 2 has no time or no kg_per_kwh"),
         ("time,kg_per_kwh\n2026-01-10,1\n2026-01-11,\n", "line 3"),
-        ("time,kg_per_kwh\n2026-01-10,-1\n", "no amount"),
-        ("time,kg_per_kwh\n2026-01-10,NaN\n", "no amount"),
+        ("time,kg_per_kwh\n2026-01-10,-1\n", "is not an amount"),
+        ("time,kg_per_kwh\n2026-01-10,NaN\n", "is not an amount"),
         ("time,kg_per_kwh\nyesterday,1\n", "yesterday"),
         ("time,kg_per_kwh\n2026-01-10,much\n", "cannot be used"),
         (None, "No such file"),

@@ -195,7 +195,7 @@ async def test_a_report_waits_for_a_site_whose_records_may_be_late(
     await UTILISATION.run(config, plugin)
     assert files(tmp_path) == []
     assert (
-        "the report on 2026-01 waits, at most until 2026-02-05T00:00:00+00:00: no later job is known of B"
+        "the report on 2026-01 waits, at most until 2026-02-05T00:00:00+00:00: no later job of B is known"
         in caplog.text
     )
     plugin.stored = [*mixed_jobs(), job("late", {"Cores": 1}, stop=FEBRUARY, site_id="B")]
@@ -211,7 +211,7 @@ async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     config = configured(tmp_path, wait_for_sites="3d")
     await UTILISATION.run(config, plugin)
     assert files(tmp_path) == []
-    assert "no later job is known of any site" in caplog.text
+    assert "no later job of any site is known" in caplog.text
     plugin.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
     await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
@@ -225,7 +225,7 @@ async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> No
             plugin.moment += DAY
     body = mailbox.mails[0].get_body(("plain",))
     assert body is not None
-    assert "No later job is known of B" in body.get_content()
+    assert "No later job of B is known" in body.get_content()
     assert len(mailbox.mails) == 2
 
 
@@ -346,7 +346,7 @@ async def test_a_server_is_trusted_if_the_authority_vouches_for_it(security: str
 
 async def test_starttls_is_never_left_out(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        with pytest.raises(MailFault, match="cannot do what the options require: STARTTLS"):
+        with pytest.raises(MailFault, match="lacks a feature that the options require: STARTTLS"):
             await UTILISATION.run(configured(tmp_path, mailbox, mail={"server": {"security": "starttls"}}), context())
     assert mailbox.mails == []
 

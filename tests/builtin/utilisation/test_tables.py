@@ -54,7 +54,7 @@ def test_json_says_the_same_and_what_is_left_out() -> None:
     assert "have no HEPscore23 score" in notes
     assert "belong to jobs without CPU time" in notes
     assert "are not in the energy" in notes
-    assert "jobs name no user" in notes
+    assert "jobs have no user" in notes
     assert "Possible savings: " in notes
 
 

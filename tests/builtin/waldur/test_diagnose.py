@@ -52,19 +52,19 @@ def test_where_all_is_well(site: Site) -> None:
     result = site.diagnose()
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
-        f"note  tls         {site.waldur.url}/api/ is not https: the token can be read on the way",
+        f"note  tls         {site.waldur.url}/api/ is not https: the token can be read in transit",
         f"ok    url         {site.waldur.url}/api/ answers",
         "ok    token       of service (Service Account)",
-        "ok    server      Waldur 7.5.0, takes many users in one request",
-        "ok    clock       the server's is ours",
-        "ok    role        OFFERING.MANAGER; months that are over need a token of staff, see load-history",
+        "ok    server      Waldur 7.5.0, accepts many users in one request",
+        "ok    clock       the server's agrees with ours",
+        "ok    role        OFFERING.MANAGER; past months need a staff token, see load-history",
         "ok    offering    Cluster of Centre, Active",
         "note  component   cpu: k-Hours here, unit in Waldur",
         "note  component   mem: gb-Hours here, unit in Waldur",
         "ok    resources   1, of 1 account",
         "ok    users       2 of the offering have a username, 0 have none yet",
         "ok    records     are up to date",
-        f"note  records     {REACH}: earlier records are missing in 2026-02, which is reported",
+        f"note  records     {REACH}: earlier records of 2026-02, which is reported, are missing",
     ]
     assert site.waldur.asked("POST") == []
     assert [each for each in site.waldur.asked() if each.startswith("OPTIONS")]
@@ -95,20 +95,20 @@ def test_everything_that_can_be_odd(site: Site) -> None:
     assert "4 of the checks above failed" in str(result.exception)
     lines = result.output.splitlines()
     for line in (
-        "ok    server      Waldur 7.5.0, takes one user at a time",
-        "FAIL  clock       the server's is 360 s behind ours: it takes our present for the future, and refuses it",
-        "FAIL  component   mem: is billed by 'fixed', so Waldur takes no usage of it",
+        "ok    server      Waldur 7.5.0, accepts one user at a time",
+        "FAIL  clock       the server's is 360 s behind ours: it refuses our current time as a future time",
+        "FAIL  component   mem: is billed by 'fixed', so Waldur accepts no usage of it",
         "FAIL  component   gres/gpu: the offering has none of this type; it has cpu, mem, disk",
-        "note  component   disk: the offering has it, and it is not configured: never reported",
+        "note  component   disk: the offering has it, but it is not configured: never reported",
         "ok    resources   4, of 2 accounts",
         "note  resources   without backend_id, never reported: empty",
         "FAIL  resources   several have the same backend_id, so none is reported: other",
-        "note  resources   in state Erred, for which Waldur takes no usage: acct7",
+        "note  resources   in state Erred, for which Waldur accepts no usage: acct7",
         "note  resources   without usage in the reported months: other, acct7",
-        "note  accounts    with usage and no resource, never reported: acct1",
+        "note  accounts    with usage but no resource, never reported: acct1",
         "ok    users       1 of the offering have a username, 1 have none yet",
-        "note  users       with usage, and no users of the offering; reported by name alone: alice",
-        "note  records     none of this month or the last has GPU: see recorded_as and the collector's rules",
+        "note  users       with usage, but not users of the offering; reported only by name: alice",
+        "note  records     of this and the last month lack GPU: see recorded_as and the collector's rules",
     ):
         assert line in lines, f"{line}\nis not in\n{result.output}"
 
@@ -116,7 +116,7 @@ def test_everything_that_can_be_odd(site: Site) -> None:
 def test_an_offering_that_is_paused(site: Site) -> None:
     site.waldur.state = "Paused:Maintenance until May"
     paused = "Cluster of Centre, Paused (Maintenance until May)"
-    line = f"note  offering    {paused}: nothing new can be ordered; its resources are reported all the same"
+    line = f"note  offering    {paused}: nothing new can be ordered; its resources are still reported"
     assert line in site.lines()
     site.waldur.state = "Archived"
     assert "note  offering    Cluster of Centre, Archived: is it the right one?" in site.lines()
@@ -128,15 +128,15 @@ def test_records_that_reach_back_far_enough(site: Site) -> None:
     assert "ok    records     reach back to 2026-01-31T21:00+00:00" in site.lines()
     site.context.stored = [*site.context.stored, make_record("late", start=NOW, site_id="there")]
     site.options["sites"] = ["here", "there"]
-    missing = "earlier records are missing in 2026-02, which is reported"
+    missing = "earlier records of 2026-02, which is reported, are missing"
     assert f"note  records     reach back to 2026-03-15T13:00+00:00: {missing}" in site.lines(), "of each site"
 
 
 def test_no_records_at_all(site: Site) -> None:
     site.context.stored = [make_record("running", start=YESTERDAY, runtime=None, site_id="here")]
-    assert "FAIL  records     of no job that has ended, or not of each of the sites" in site.lines()
+    assert "FAIL  records     of ended jobs are missing for one or more of the sites" in site.lines()
     site.options["sites"] = ["here", "there"]
-    assert "FAIL  records     of no job that has ended, or not of each of here, there" in site.lines()
+    assert "FAIL  records     of ended jobs are missing for one or more of here, there" in site.lines()
 
 
 def test_a_job_that_began_a_while_ago_and_runs_on_is_up_to_date(site: Site) -> None:
@@ -176,19 +176,21 @@ def test_a_waldur_that_does_not_let_us_in_is_reported_and_the_rest_looked_at(
 
 def test_an_address_that_is_no_api(site: Site) -> None:
     site.waldur.always["GET"] = Fault(200, body=b"<html>Welcome</html>")
-    assert any(line.startswith("FAIL  url         http") and "does not say" in line for line in site.lines())
+    assert any(
+        line.startswith("FAIL  url         http") and "is not in Waldur's format" in line for line in site.lines()
+    )
 
 
 def test_a_token_without_a_role(site: Site) -> None:
     site.waldur.roles = False
-    assert any("no such one, or the token has no role on it" in line for line in site.lines())
+    assert any("not found, or the token has no role on it" in line for line in site.lines())
 
 
 def test_a_token_of_staff(site: Site) -> None:
     site.options["waldur_api_token"] = STAFF_TOKEN
     lines = site.lines()
     assert "ok    token       of service (Service Account), staff" in lines
-    assert "ok    role        staff may report everything, also months that are over" in lines
+    assert "ok    role        staff may report everything, including past months" in lines
 
 
 def programs(argv: Sequence[str]) -> bytes:
@@ -208,7 +210,7 @@ def test_the_programs_of_slurm_where_figures_come_from_them(site: Site) -> None:
     ]
     assert "records" not in result.output
     site.options["slurm"] = {"cluster_name": "west"}
-    assert "FAIL  sacctmgr    knows no cluster west; there are north, south" in site.lines("--source", "sacct")
+    assert "FAIL  sacctmgr    does not know cluster west; it knows north, south" in site.lines("--source", "sacct")
 
 
 def clusters(*names: str) -> Callable[[Sequence[str]], bytes]:

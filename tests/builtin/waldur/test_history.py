@@ -179,7 +179,7 @@ def test_an_old_server_ends_it_all_after_one_amount(site: Site) -> None:
     site.waldur.knows_dates = False
     result = site.load()
     assert result.exit_code == 1
-    assert "it does not know dates" in result.output
+    assert "it ignores dates" in result.output
     assert [usage["amount"] for body in site.waldur.bodies("set_usage") for usage in body["usages"]] == [
         *("0.60", "1200.00"),
         *("0.00", "0.00"),

@@ -173,5 +173,26 @@ def test_a_resource_with_two_totals_is_held_back_by_its_name() -> None:
     assert held.text == "one, 2026-03: held back: Waldur has several totals of cpu; was the plan changed?"
 
 
+def test_a_decrease_stays_one_beside_a_component_with_two_totals() -> None:
+    less, more = (AccountUsage(dict.fromkeys(COMPONENTS, Decimal(each)), {}) for each in (1, 2))
+    case = OnlyCpuTwice({"one": less}, {"one": more}, Rules(), closed=False)
+    [held] = case.plan().held_back
+    assert held.anomaly == "decrease"
+    assert "Waldur has several totals of cpu" in held.text
+    assert "mem would go from 2 to 1" in held.text
+
+
+class OnlyCpuTwice(Case):
+    def _totals(self) -> list[ComponentUsage]:
+        totals = super()._totals()
+        return [*totals, *(each for each in totals if each.type == "cpu")]
+
+
+def test_a_users_name_does_not_decide_why_a_resource_is_held_back() -> None:
+    less, more = (AccountUsage({"cpu": Decimal(each)}, {"several totals": {"cpu": Decimal(each)}}) for each in (1, 2))
+    [held] = Case({"one": less}, {"one": more}, Rules(), closed=False).plan().held_back
+    assert held.anomaly == "decrease"
+
+
 def _any(amounts: Amounts) -> bool:
     return any(amounts.values())

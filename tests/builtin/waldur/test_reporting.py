@@ -192,8 +192,8 @@ async def test_components_and_names_without_counterpart_are_reported(
     records = [job(1), job(2, account="unknown"), job(3, user="stranger")]
     await report_usage(settings(waldur, backend_components=components), context_of(*records))
     assert "accepts no usage of mem, gres/gpu" in caplog.text
-    assert "1 account has usage and no resource: unknown" in caplog.text
-    assert "1 user has usage and is no offering user: stranger" in caplog.text
+    assert "1 account has usage but no resource: unknown" in caplog.text
+    assert "1 user has usage but is not an offering user: stranger" in caplog.text
     assert value(metrics.ACCOUNTS, "test") == 1
     assert value(metrics.USERS, "test") == 1
     assert value(metrics.AMOUNT, "test", "cpu", 0) == 1.2
@@ -224,9 +224,7 @@ async def test_a_dry_run_shows_what_would_be_done(waldur: FakeWaldur) -> None:
     shown = "\n".join(context.shown)
     assert "acct1, 2026-03: held back: cpu would go from 1.20 to 0.60" in shown
     assert '"amount":"0.60"' in shown.replace(" ", "")
-    assert shown.endswith(
-        "2026-03: 1 total and 1 amount of users would be written, of 1 resource; 1 resource held back"
-    )
+    assert shown.endswith("2026-03: 1 total and 1 user amount of 1 resource would be written; 1 resource held back")
 
 
 async def test_a_provider_is_told_what_nobody_is_billed_for(
@@ -272,7 +270,7 @@ async def test_a_server_that_ignores_dates_is_found_out_once(
     waldur.knows_dates = False
     months = [job(n, start=datetime(2026, n, 3, tzinfo=UTC), hours=10 * n) for n in (1, 2, 3)]
     context = context_of(*months)
-    with pytest.raises(NotReported, match="does not know dates"):
+    with pytest.raises(NotReported, match="ignores dates"):
         await report_usage(settings(waldur, reporting_periods=3, allow_decrease=True), context)
     assert waldur.totals("2026-03")["acct1", "cpu"] == "18.00", "the present month is put right"
     sent = [usage["amount"] for body in waldur.bodies("set_usage") for usage in body["usages"]]
@@ -281,7 +279,7 @@ async def test_a_server_that_ignores_dates_is_found_out_once(
     waldur.requests.clear()
     await report_usage(settings(waldur, reporting_periods=3), context)
     assert waldur.asked(WRITES) == [], "nor on the next run"
-    assert "2026-02: not reported, this Waldur does not know dates" in caplog.text
+    assert "2026-02: not reported, since this Waldur ignores dates" in caplog.text
     waldur.version, waldur.knows_dates = "7.6.0", True
     await report_usage(settings(waldur, reporting_periods=3), context)
     assert waldur.totals("2026-01") == {("acct1", "cpu"): "6.00"}
@@ -299,7 +297,7 @@ async def test_an_amount_that_a_server_without_dates_put_into_the_present_month_
     if before is not None:
         await report_usage(settings(waldur, reporting_periods=1), context_of(job(2, hours=before)))
     context = context_of(*OLD_AND_NEW)
-    with pytest.raises(NotReported, match=r"put it into 2026-03, where it has been taken back"):
+    with pytest.raises(NotReported, match=r"wrote the amounts into 2026-03, where they have been taken back"):
         await report_usage(settings(waldur), context)
     assert waldur.totals("2026-03") == {("acct1", "cpu"): "6.00", ("acct2", "cpu"): "0.00"}
     assert value(metrics.HELD_BACK, "test", "decrease") == 0
@@ -348,7 +346,7 @@ async def test_an_amount_in_the_wrong_month_is_taken_back_by_the_next_report_whe
 async def test_an_amount_that_arrived_although_its_report_was_cut_off_stays(waldur: FakeWaldur) -> None:
     waldur.fail("GET /api/marketplace-component-usages/", None, None, Fault(400, body=b"{}"))
     context = context_of(*OLD_AND_NEW)
-    with pytest.raises(NotReported, match=r"2026-02 was not reported any further: .* answered 400"):
+    with pytest.raises(NotReported, match=r"the report of 2026-02 stopped: .* answered 400"):
         await report_usage(settings(waldur), context)
     assert (waldur.totals("2026-02")["acct1", "cpu"], waldur.totals("2026-03")["acct1", "cpu"]) == ("30.00", "6.00")
     assert "probes" not in context.state
@@ -444,7 +442,7 @@ async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: Fa
         ({}, {"cpu": "usage"}, {}, "no resource with a backend_id: nothing"),
         ({"one": ("acct1", "OK")}, {"cpu": "usage"}, {"account_prefixes": ["hpc_"]}, "that begins with hpc_: nothing"),
         ({"one": ("acct1", "Erred")}, {"cpu": "usage"}, {}, r"all resources \(1\) are held back"),
-        ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "accepts no usage of any component"),
+        ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "accepts no usage of any configured component"),
     ],
 )
 async def test_an_offering_with_nothing_to_report_to_is_no_success(
@@ -470,7 +468,7 @@ async def test_a_resource_in_state_erred_is_reported_and_no_failure(
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60", ("acct3", "cpu"): "0.60"}
     assert value(metrics.HELD_BACK, "erred", "state") == 1
     assert value(metrics.LAST_SUCCESS, "erred") == NOW.timestamp()
-    assert "acct1, 2026-03: held back: its state is Erred, in which Waldur takes no usage" in caplog.text
+    assert "acct1, 2026-03: held back: its state is Erred, in which Waldur accepts no usage" in caplog.text
     assert {made.status for made in waldur.requests} == {200, 201}, "and Waldur is not asked to refuse it"
     waldur.resources["one"] = ("acct1", "OK")
     await report_usage(settings(waldur), context)

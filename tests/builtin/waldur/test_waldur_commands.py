@@ -67,7 +67,7 @@ def test_explain_lists_the_records_behind_a_figure() -> None:
         ["job-2", "Alice", "2026-03-15T10:00:00+00:00", "running", "3600", "1.000000"],
         ["job-3", "bob", "2026-03-01T00:00:00+00:00", "2026-03-01T01:00:00+00:00", "3600", "1.000000"],
     ]
-    assert "2026-03: 3 records, running ones up to 2026-03-15T11:00:00+00:00: cpu 8.00" in result.output
+    assert "2026-03: 3 records, running jobs up to 2026-03-15T11:00:00+00:00: cpu 8.00" in result.output
 
 
 def test_explain_as_json() -> None:
@@ -116,7 +116,7 @@ def test_explain_says_so_where_the_sums_are_others() -> None:
 
     result = run("explain", "physics", context=Losing(stored=RECORDS, moment=NOW))
     assert isinstance(result.exception, NotExplained)
-    assert "the store's sums" in str(result.exception)
+    assert "the store's sum is" in str(result.exception)
 
 
 @pytest.mark.parametrize("argv", [("explain", "a", "--month", "March"), ("compare", "--month", "2026-13")])

@@ -91,7 +91,7 @@ def test_what_is_dropped_is_named_and_what_changes_is_remarked(tmp_path: Path) -
     assert ("  # Example SLURM Offering. records must" in text, "  # example slurm offering.\n" in text) == (True, True)
     other = imported(tmp_path, AGENT.replace("reporting_backend: slurm", "reporting_backend: moab", 1))
     assert "moab reported other amounts; compare them" in other
-    assert "the agent reported zeros: Slurm's name of GPUs is gres/gpu" in text.replace("\n", " ").replace(" #", "")
+    assert "reported zeros, since Slurm's name for GPUs is gres/gpu" in text.replace("\n", " ").replace(" #", "")
     assert "ignored other components' unit_factor" in " ".join(text.replace("#", "").split())
 
 
@@ -120,7 +120,7 @@ def test_accounts_are_chosen_as_the_agents_guide_does(tmp_path: Path) -> None:
     assert "its code reported every resource" in " ".join(text.replace("#", "").split())
     any_name = imported(tmp_path, AGENT.replace("allocation_prefix: a_", 'allocation_prefix: ""'))
     assert "account_prefixes" not in any_name
-    assert "allocation_prefix: not all prefixes are given" in any_name
+    assert "allocation_prefix: not all prefixes are set" in any_name
 
 
 def test_components_are_left_out_one_by_one_where_the_agent_did_so() -> None:

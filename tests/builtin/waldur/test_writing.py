@@ -286,7 +286,7 @@ async def test_a_server_that_does_not_know_dates_gets_one_amount_and_no_more(bef
             waldur.requests.clear()
         outcome = await report(waldur, plan(closed=True), STAFF_TOKEN)
         assert isinstance(outcome.stopped, DateIgnored)
-        assert str(outcome.stopped).startswith("acct-r0: Waldur took the usage of 2026-02 and does not have it there")
+        assert str(outcome.stopped).startswith("acct-r0: Waldur accepted the usage of 2026-02 but does not have it")
         assert len(waldur.asked("POST")) == 2  # it is taken back
         assert [each.totals for each in outcome.resources] == [{}], "and not reported as written"
         assert waldur.totals("2026-03")["acct-r0", "cpu"] == "0.00"

@@ -105,7 +105,7 @@ def test_slurm_s_answers_become_options() -> None:
     assert [(each["name"], each["sub_key"]) for each in (memory, gpus)] == [("Memory", "mem"), ("GPU", "gres/gpu")]
     assert "scores" not in proposal.options({**answers, "score": "", "memory_peaks": "no"})["components"][0]
     for wrong in ({"score": "genoa=fast"}, {"memory_peaks": "perhaps"}):
-        with pytest.raises(ValueError, match=r"is no number, and no partition=number|is neither yes nor no"):
+        with pytest.raises(ValueError, match=r"is neither a number nor partition=number|is neither yes nor no"):
             proposal.options({**answers, **wrong})
 
 

@@ -118,7 +118,7 @@ def test_a_whole_record_from_standard_input(command_line: CommandLine) -> None:
     other = command_line.run(
         "correct", "whole", "--from-file", "-", *WHY, "--yes", input=encode_record(drone("another"))
     )
-    assert "an id cannot be corrected" in str(other.exception)
+    assert "a record's id cannot be changed" in str(other.exception)
 
 
 def test_a_deletion_asks_and_keeps_what_was_there(command_line: CommandLine) -> None:
@@ -188,5 +188,5 @@ def test_an_empty_reason_changes_nothing(command_line: CommandLine) -> None:
     command_line.put(drone("kept", stop=START))
     done = command_line.run("delete", "kept", "--reason", " ", "--yes")
     assert done.exit_code == 1
-    assert "a reason has" in str(done.exception)
+    assert "a reason must have" in str(done.exception)
     assert command_line.ids("--id", "kept") == ["kept"]

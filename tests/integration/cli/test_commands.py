@@ -113,7 +113,9 @@ def test_check_says_which_secret_it_could_not_read(run: Run, written: Callable[[
     file = written(CREDENTIAL.format(tmp_path / "state"))
     checked = run("config", "check", "--config", file)
     assert checked.exit_code == 0
-    assert "remark: not checked: 'credential:far' is only there in a unit with LoadCredential=far:" in checked.output
+    assert (
+        "remark: not checked: 'credential:far' is only available in a unit with LoadCredential=far:" in checked.output
+    )
     inside = run("config", "check", "--config", file, CREDENTIALS_DIRECTORY=str(tmp_path))
     assert inside.exit_code == 1
 
@@ -126,7 +128,7 @@ def test_the_daemon_needs_every_secret(
 ) -> None:
     file = written(CREDENTIAL.format(tmp_path / "state"))
     error = fails(["run", "--config", file], monkeypatch, capsys)
-    assert "senders.far.token: 'credential:far' is only there in a unit" in error
+    assert "senders.far.token: 'credential:far' is only available in a unit" in error
 
 
 def test_check_says_what_there_is(run: Run, written: Callable[[str], Path]) -> None:

@@ -32,8 +32,8 @@ def test_what_is_not_there_yet_is_no_fault(run: Run, tmp_path: Path) -> None:
     done = run("database", "check")
     assert done.exit_code == 0
     assert done.output.splitlines() == [
-        f"missing    {tmp_path}/state/spool.db: the daemon makes it",
-        f"missing    {tmp_path}/state/records.db: the daemon makes it",
+        f"missing    {tmp_path}/state/spool.db: the daemon creates it",
+        f"missing    {tmp_path}/state/records.db: the daemon creates it",
     ]
     assert "does not exist yet" in run("config", "check", "--connect").output
 
@@ -46,7 +46,7 @@ def test_a_damaged_file_is_named_with_its_remedy(run: Run, tmp_path: Path) -> No
     done = run("database", "check")
     assert done.exit_code == 1
     assert f"damaged    {tmp_path}/state/spool.db" in done.output
-    assert "from earliest_datetime (nothing counts twice), but what clients posted" in done.output
+    assert "from earliest_datetime (nothing counts twice). The quarantine is lost, and records" in done.output
     assert f"ok         {tmp_path}/state/records.db" in done.output
 
 
@@ -58,4 +58,4 @@ def test_connecting_says_what_the_daemon_would_meet(run: Run, tmp_path: Path, po
     )
     elsewhere = run("config", "check", "--connect", store={"url": f"{postgres_url}_no_such"})
     assert isinstance(elsewhere.exception, StoreMisconfigured)
-    assert "make it with createdb" in str(elsewhere.exception)
+    assert "create it with createdb" in str(elsewhere.exception)

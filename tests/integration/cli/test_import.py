@@ -83,7 +83,7 @@ def test_a_reason_is_said_once(import_texts: Import) -> None:
     assert output.count("the plugin reads this daemon's own records") == 1
     assert "#   auditor.ip, auditor.port, auditor.timeout, auditor.use_tls: the plugin" in output
     assert output.count("divide_by: 1000 is left out") == 1
-    assert "# as plugins.apel.summary_fields.mandatory.NormalisedCpuDuration.base_value\n" in output
+    assert "# see plugins.apel.summary_fields.mandatory.NormalisedCpuDuration.base_value\n" in output
 
 
 def test_the_server_and_a_collector_become_one_file(import_texts: Import) -> None:
@@ -102,7 +102,7 @@ def test_mutual_tls_comes_over_without_the_plain_port_beside_it(import_texts: Im
     files = "ca_cert_path: /ca.pem, server_cert_path: /host.pem, server_key_path: /host.key"
     tls = f"{{use_tls: true, https_addr: [127.0.0.2, '::1'], {files}}}"
     result = import_texts(f"application: {{port: 8000}}\ntls_config: {tls}\n")
-    assert "AUDITOR left its plain port open" in result.output
+    assert "AUDITOR also left its plain port open" in result.output
     listen = loaded(result).api.listen
     assert [str(address) for address in listen] == ["127.0.0.2:8443", "[::1]:8443"]
     assert [str(file) for file in listen[0].tls.files] == ["/host.pem", "/host.key", "/ca.pem"]
@@ -120,7 +120,10 @@ def test_a_short_server_file_has_auditors_defaults(import_texts: Import) -> None
 def test_the_level_of_one_program_does_not_become_the_daemons(import_texts: Import) -> None:
     result = import_texts(SLURM)
     assert loaded(result).logging.level == "info"
-    assert "#   log_level: error was that of one program; logging.level is that of the whole daemon\n" in result.output
+    assert (
+        "#   log_level: error was the level of one program; logging.level applies to the whole daemon\n"
+        in result.output
+    )
     assert loaded(import_texts(SLURM, SERVER)).logging.level == "warning", "the server's file says it for all"
 
 

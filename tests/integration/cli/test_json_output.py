@@ -114,7 +114,7 @@ def test_quarantine(site: Path) -> None:
     shown = json.loads(call(site, "quarantine", "show", str(listed["number"]), "--output", "json").stdout)
     assert (shown["number"], shown["task"]) == (1, "files")
     asked = call(site, "quarantine", "discard", "1", "--output", "json")
-    assert (asked.exit_code, asked.stdout, "say --yes" in asked.stderr) == (2, "", True)
+    assert (asked.exit_code, asked.stdout, "give --yes" in asked.stderr) == (2, "", True)
     assert json.loads(call(site, "quarantine", "discard", "1", "--yes", "--output", "json").stdout) == {"discarded": 1}
 
 

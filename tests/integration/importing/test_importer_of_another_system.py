@@ -134,7 +134,7 @@ def test_its_records_come_in_and_are_compared(run: Run, tmp_path: Path) -> None:
     done = run("import", "ledger", ledger, "--output", "json")
     assert done.exit_code == 1
     assert (
-        "another runtime: line 1: a: the source has a runtime of 7 s, and from start to stop it is 3600 s"
+        "another runtime: line 1: a: the source has a runtime of 7 s, but from start to stop it is 3600 s"
         in done.stderr
     )
     assert "unreadable: line 2: no name\n  source: ?" in done.stderr
@@ -170,9 +170,10 @@ def test_its_environment_sets_options_below_ours(
     shown = json.loads(run("config", "show", "--output", "json", LEDGER_PORT="81").stdout)["configuration"]
     assert (shown["api"]["listen"], shown["logging"]["level"]) == (["127.0.0.1:81"], "debug")
     assert (
-        """LEDGER_PORT: understood, as Ledger's; write AUDITORD_API__LISTEN=["127.0.0.1:81"] instead""" in caplog.text
+        """LEDGER_PORT: accepted as a variable of Ledger; set AUDITORD_API__LISTEN=["127.0.0.1:81"] instead"""
+        in caplog.text
     )
-    assert "LEDGER_INK: Ledger's server knows it" in caplog.text
+    assert "LEDGER_INK: ignored: Ledger's server has this variable" in caplog.text
     ours = run("config", "show", "--output", "json", LEDGER_PORT="81", AUDITORD_API__LISTEN='["127.0.0.1:82"]')
     assert json.loads(ours.stdout)["configuration"]["api"]["listen"] == ["127.0.0.1:82"]
     assert "a ledger would refuse it" in str(run("config", "show", LEDGER_PORT="x").exception)

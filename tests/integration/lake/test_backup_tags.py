@@ -129,4 +129,4 @@ def test_a_restore_names_the_night_that_it_wants(daemons: tuple[Daemon, Daemon],
     printed = one.restore()
     night = f"{made.name[9:13]}-{made.name[13:15]}-{made.name[15:17]}"
     assert f"restore the lake's folder or bucket file://{tmp_path}/lake" in printed
-    assert f"from the night of {night}" in printed
+    assert f"from their backup of the night of {night}" in printed

@@ -98,8 +98,8 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
     with running_daemon(tmp_path, {}):
         while "1 change waits for a lake that is not enabled" not in caplog.text:
             sleep(0.02)  # it looks once it has started
-    assert "1 change forgotten" in command("end", "--yes").output
-    assert "0 changes forgotten" in command("end", "--yes").output
+    assert "1 pending change discarded" in command("end", "--yes").output
+    assert "0 pending changes discarded" in command("end", "--yes").output
     (tmp_path / "auditord.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), "lake": section}))
-    assert "90 records are taken out" in command("forget", "kit").output
+    assert "90 records were removed" in command("forget", "kit").output
     assert json.loads(command("status", "--output", "json").stdout)["daemons"] == {}

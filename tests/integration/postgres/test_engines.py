@@ -91,7 +91,9 @@ def test_another_engine_is_refused_before_tables_are_made(empty_postgres_url: st
 
 async def test_tables_that_citus_distributes_are_refused(postgres_url: str) -> None:
     change(postgres_url, CITUS)
-    with pytest.raises(SchemaMismatch, match=r"Citus distributes tables of auditord in .*, where sums would be torn"):
+    with pytest.raises(
+        SchemaMismatch, match=r"Citus distributes tables of auditord in .*, where sums would be inconsistent"
+    ):
         await store_takes_a_record(postgres_url)
     change(postgres_url, "DELETE FROM pg_dist_partition")
     assert await store_takes_a_record(postgres_url)
@@ -103,14 +105,14 @@ async def test_hypertables_are_refused_if_they_are_ours(postgres_url: str, schem
     if schema == "metrics":
         assert await store_takes_a_record(postgres_url)
     else:
-        with pytest.raises(SchemaMismatch, match="are TimescaleDB's hypertables"):
+        with pytest.raises(SchemaMismatch, match="are TimescaleDB hypertables"):
             await store_takes_a_record(postgres_url)
 
 
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (psycopg.errors.InternalError_, "an error of its own; look at the server's log, and whether it is a plain"),
+        (psycopg.errors.InternalError_, "an internal error; look at its log, and check whether it is a plain"),
         (psycopg.errors.DataCorrupted, "reports damage"),
         (psycopg.errors.IndexCorrupted, "reports a damaged index"),
     ],
@@ -170,7 +172,9 @@ async def test_a_pooler_in_session_mode_serves(postgres_url: str, tmp_path: Path
 async def test_a_pooler_that_shares_sessions_is_refused(postgres_url: str, mode: str) -> None:
     with (
         pooled(postgres_url, mode) as url,
-        pytest.raises(SchemaMismatch, match=r"pool_mode=session there, or point store\.url to the server itself"),
+        pytest.raises(
+            SchemaMismatch, match=r"pool_mode=session for this database there, or point store\.url to the server itself"
+        ),
     ):
         await store_takes_a_record(url)
 

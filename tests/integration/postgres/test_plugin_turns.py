@@ -104,7 +104,7 @@ async def takeover_from_a_silent_holder(url: str) -> None:
                 ended.set()
 
     async def fail(store: RecordStore) -> None:
-        with pytest.raises(StoreUnavailable, match="its turn given up, since another daemon may take over"):
+        with pytest.raises(StoreUnavailable, match="gives up its turn, since another daemon may take over"):
             await work(store)
 
     async with (

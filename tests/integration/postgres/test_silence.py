@@ -34,7 +34,7 @@ async def test_a_write_that_is_not_answered_ends_before_clients_give_up(postgres
 @pytest.mark.parametrize(
     ("old", "new", "advice"),
     [
-        ("/auditord_test", "/no_such_", "make it with createdb"),
+        ("/auditord_test", "/no_such_", "create it with createdb"),
         ("auditord@", "nobody@", "check store.url, store.password"),
     ],
 )

@@ -493,7 +493,7 @@ async def test_a_job_is_retried_through_its_kind(spool: Spool) -> None:
     (entry,) = await spool.quarantine_list()
     with pytest.raises(InvalidRecord):
         await retry(spool, entry, lambda _: record("\0"), ["local"])
-    with pytest.raises(AuditordError, match="cannot convert again"):
+    with pytest.raises(AuditordError, match="cannot convert it again"):
         await retry(spool, entry, None, ["local"])
     assert await spool.quarantine_list() == [entry]
     assert await retry(spool, entry, lambda raw: Produced(record(raw["id"]), "17-2"), ["local"]) == 1

@@ -424,11 +424,11 @@ async def test_an_update_above_the_limit_is_told_so() -> None:
         (b"\xff\x00\xfe", {}, "Json deserialize error: "),
         (b"null", {}, "Json deserialize error: "),
         (RECORD, {"content_encoding": "br"}, "Content-Encoding 'br' is not supported"),
-        (RECORD, {"content_encoding": "gzip"}, "Content-Encoding: the body cannot be unpacked"),
+        (RECORD, {"content_encoding": "gzip"}, "Content-Encoding: the body cannot be decompressed"),
         (
             gzip.compress(RECORD, mtime=0)[:-9],
             {"content_encoding": "gzip"},
-            "Content-Encoding: the packed body is cut short",
+            "Content-Encoding: the compressed body is incomplete",
         ),
     ],
 )
@@ -516,7 +516,7 @@ async def test_garbage_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) 
         assert status(await server.ask(b"GET /health_check HTTP/1.1\r\n\r\n")) == 400
     (line,) = [each for each in caplog.records if each.name == "auditord.web.connections"]
     assert (line.levelname, line.exc_info) == ("INFO", None)
-    assert line.getMessage().endswith("it is no HTTP: Missing 'Host' header in request.")
+    assert line.getMessage().endswith("it is not HTTP: Missing 'Host' header in request.")
 
 
 async def test_http_1_0_ends_the_connection() -> None:
@@ -594,11 +594,11 @@ async def test_records_too_large_for_the_asynchronous_client_are_stored_and_coun
     ("store_error", "spool_error", "expected", "text"),
     [
         (None, None, 200, b""),
-        (AWAY, None, 200, b"the record store is away: posts go to the send-queue; see auditord status"),
+        (AWAY, None, 200, b"the record store is unavailable: posts go to the send-queue; see auditord status"),
         (REFUSED, None, 200, b"the record store refuses the daemon: posts go to the send-queue; see auditord status"),
         (DAMAGED, None, 500, b"the record store is damaged"),  # though a post would be durable: somebody must come
         (None, AWAY, 200, b""),
-        (AWAY, AWAY, 500, b"the record store is away"),
+        (AWAY, AWAY, 500, b"the record store is unavailable"),
     ],
 )
 async def test_health_is_whether_a_post_would_be_durable(

@@ -89,7 +89,7 @@ async def test_while_the_store_is_away_it_waits_and_is_classified_on_the_drain(t
         api.faults.store = None
         await drain(api)
         [entry] = await api.spool.quarantine_list()
-        assert "of a site that tokens:a may not change" in entry.reason
+        assert "belongs to a site that tokens:a may not change" in entry.reason
         assert ((await stored(api))["meta"], (await stored(api))["stop_time"]) == ({"site_id": ["B"]}, None)
         await retry(api.spool, entry, None, ["local"])  # the same check is made again
         await drain(api)

@@ -84,7 +84,7 @@ def test_a_socket_in_use_is_not_taken_away(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     path.write_text("precious")
-    with pytest.raises(ConfigurationError, match="another kind"):
+    with pytest.raises(ConfigurationError, match="not a socket"):
         bind(UnixListen(path))
     assert path.read_text() == "precious"
 
@@ -98,7 +98,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="path too long: at most 107 bytes, so take a shorter path"):
+    with pytest.raises(ConfigurationError, match="path too long: at most 107 bytes, so use a shorter path"):
         bind(UnixListen(tmp_path / ("x" * 110)))
 
 

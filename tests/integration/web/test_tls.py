@@ -102,7 +102,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
     other = authority.issue("other", old_style_key=False)
     for files, said in (
         (ListenTls(certificate=tmp_path / "none.pem"), "none.pem: No such file"),
-        (ListenTls(certificate=host.certificate, key=other.key), "the key is not the certificate's"),
+        (ListenTls(certificate=host.certificate, key=other.key), "the key does not belong to the certificate"),
         (ListenTls(certificate=locked.certificate, key=locked.key), "passphrase"),
         (ListenTls(certificate=host.certificate, key=host.key, client_ca=host.key), "client_ca .*host.key"),
     ):

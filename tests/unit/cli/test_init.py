@@ -71,7 +71,7 @@ def test_slurm_with_a_database_is_read_by_sacct(play: Play, tmp_path: Path) -> N
     assert [(str(each.value), len(each.only_if)) for each in scores] == [("12.4", 1), ("9.8", 0)]
     assert config.sites[0].name == "KIT"
     assert f"{config.earliest_datetime}" == "2026-10-01 00:00:00+00:00"
-    assert "# Jobs that ended before this are left alone." in file.read_text()
+    assert "# Jobs that ended before this are ignored." in file.read_text()
 
 
 def test_with_yes_nothing_is_asked_and_the_defaults_are_cheap(play: Play, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, setti
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ("score: fast\n", "score: 'fast' is no number"),
+        ("score: fast\n", "score: 'fast' is neither a number"),
         ("memory_peaks: perhaps\n", "'perhaps' is neither yes nor no"),
         ("since: yesterday\n", "earliest_datetime"),
         ("sites: KIT\n", "there is no question 'sites' on this host; questions are memory_peaks, score, since, site"),
@@ -151,7 +151,7 @@ def test_a_file_without_settings_of_a_site_is_put_aside(play: Play, tmp_path: Pa
     file.chmod(0o640)
     done = call(file, "--yes")
     assert done.exit_code == 0, done.output
-    assert f"{file} held no settings of a site: it is {file}.orig now" in done.output
+    assert f"{file} had no settings of a site: it was renamed to {file}.orig" in done.output
     assert Path(f"{file}.orig").read_text() == as_packaged
     assert file.stat().st_mode & 0o777 == 0o640
     assert list(loaded(file).collectors) == ["slurm"]
@@ -312,7 +312,7 @@ def test_users_get_pseudonyms_with_a_key_that_is_made_up_once(play: Play, tmp_pa
     file.chmod(0o644)
     key.write_text("the key of the years before")
     done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
-    assert f"took {key}, which was there" in done.output
+    assert f"kept {key}, which already exists" in done.output
     assert key.read_text() == "the key of the years before"
 
 

@@ -58,7 +58,7 @@ def test_a_time_that_is_not_known_is_no_distance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"), [("", 2, "there is no terminal to answer at: say --yes"), ("n\n", 1, ""), ("y\n", 0, "")]
+    ("given", "code", "said"), [("", 2, "cannot ask without a terminal: give --yes"), ("n\n", 1, ""), ("y\n", 0, "")]
 )
 def test_without_a_terminal_a_question_names_the_way_out(given: str, code: int, said: str) -> None:
     @click.command()

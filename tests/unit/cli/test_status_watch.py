@@ -49,7 +49,7 @@ def test_it_waits_for_a_daemon_that_is_away_and_says_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(status, "_look", ask)
     monkeypatch.setattr(status, "_BETWEEN_LOOKS", 0.0)
     done = CliRunner().invoke(auditord, ["status", "--watch", "--url", "http://127.0.0.1:1"])
-    before, away, after = done.output.partition("nobody answers\nTried again every 0 s, until Ctrl-C.\n")
+    before, away, after = done.output.partition("nobody answers\nTrying again every 0 s, until Ctrl-C.\n")
     assert ("records     7" in before, bool(away), "records     8" in after, done.exit_code) == (True, True, True, 0)
 
 

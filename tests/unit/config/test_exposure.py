@@ -22,8 +22,9 @@ def test_an_address_beyond_this_host_is_refused_with_the_two_lines(load: Load, a
     text = str(refused.value)
     assert f"a.yml:2: api.listen: '{address}' is reachable" in text
     mends, allows = text.splitlines()[1:]
-    assert load(f"api:\n{mends}\n").configuration.api.listen[0] == TcpListen(
-        "127.0.0.1", int(address.rpartition(":")[2])
+    assert load(f"api:\n{mends}\n").configuration.api.listen == (
+        TcpListen("127.0.0.1", 1),
+        TcpListen("127.0.0.1", int(address.rpartition(":")[2])),
     )
     assert str(load(f'api:\n    listen: ["{address}"]\n{allows}\n').configuration.api.listen[0]) == address
 
@@ -41,7 +42,7 @@ SECURE = '{"address": "0.0.0.0:8443", "tls": {"certificate": "/host.pem"}}'
 
 def test_no_plain_port_stands_beside_a_tls_one_unless_that_is_wanted(load: Load) -> None:
     listen = f'{SECURE}, "127.0.0.1:8000", "unix:/run/a.sock"'
-    with pytest.raises(ConfigurationError, match=r"'127\.0\.0\.1:8000' is plain beside '0\.0\.0\.0:8443'") as refused:
+    with pytest.raises(ConfigurationError, match=r"'127\.0\.0\.1:8000' has no TLS beside '0\.0\.0\.0:8443'") as refused:
         load(f"{LOGIN}api:\n    listen: [{listen}]\n")
     mends, allows = str(refused.value).splitlines()[1:]
     mended = load(f"{LOGIN}api:\n{mends}\n").configuration.api.listen

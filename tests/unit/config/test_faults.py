@@ -26,7 +26,7 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
 def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load) -> None:
     own = "access: {roles: {own: {permissions: [read], rows: {user_id: [self]}}}}\n"
     (fault,) = faults(load, own + "authenticators:\n  g: {kind: gates}\n")
-    assert fault.startswith("a.yml:3: authenticators.g: the role 'own' shows the records of one's own (self)")
+    assert fault.startswith("a.yml:3: authenticators.g: the role 'own' shows users their own records (self)")
     assert load(own + "authenticators:\n  g: {kind: names}\n").configuration.authenticators.keys() == {"g"}
 
 
@@ -66,36 +66,36 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
             INSTANCE + "    sites:\n      - name: A\n      - nmae: B\n        name: B",
             "a.yml:7: collectors.big.sites[1].nmae: there is no such option; did you mean 'name'? (allowed: matches",
         ),
-        (INSTANCE + "    sites:\n      - {}", "a.yml:6: collectors.big.sites[0].name: this option is needed"),
+        (INSTANCE + "    sites:\n      - {}", "a.yml:6: collectors.big.sites[0].name: this option is required"),
         (
             INSTANCE + "    trays: {upper: {name: A, size: 3}}",
             "a.yml:5: collectors.big.trays.upper.size: there is no such option (allowed: matches, name)",
         ),
         (
             INSTANCE + "    record_prefix: 007",
-            "a.yml:5: collectors.big.record_prefix: it should be a valid string; if it is one, put it in quotes",
+            "a.yml:5: collectors.big.record_prefix: it should be a valid string; to write it as text, put it in quotes",
         ),
-        ("collectors:\n  big: {kind: pages}", "a.yml:2: collectors.big.path: this option is needed"),
-        ("collectors:\n  big: {}", "a.yml:2: collectors.big.kind: this option is needed (allowed: copies, pages)"),
-        ("plugins: {m: {}}", "a.yml:1: plugins.m.kind: this option is needed (allowed: mail)"),
+        ("collectors:\n  big: {kind: pages}", "a.yml:2: collectors.big.path: this option is required"),
+        ("collectors:\n  big: {}", "a.yml:2: collectors.big.kind: this option is required (allowed: copies, pages)"),
+        ("plugins: {m: {}}", "a.yml:1: plugins.m.kind: this option is required (allowed: mail)"),
         (
             "collectors: {big: {kind: pgaes}}",
-            "a.yml:1: collectors.big.kind: no installed hook module brings the kind 'pgaes'; did you mean 'pages'?",
+            "a.yml:1: collectors.big.kind: no installed hook module has the kind 'pgaes'; did you mean 'pages'?",
         ),
         (
             "plugins: {m: {kind: mial}}",
-            "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'mial'; did you mean 'mail'? (",
+            "a.yml:1: plugins.m.kind: no installed hook module has the kind 'mial'; did you mean 'mail'? (",
         ),
         (
             "plugins: {m: {kind: laserlog}}",
-            "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'laserlog' (allowed: mail): install the",
+            "a.yml:1: plugins.m.kind: no installed hook module has the kind 'laserlog' (allowed: mail): install a",
         ),
         ("collectors: {big: [pages]}", "a.yml:1: collectors.big: it should be a section"),
         ("collectors: {big: }", "a.yml:1: collectors.big: it should be a section"),
         ("collectors: [big]", "a.yml:1: collectors: it should be a section"),
         (
             "collectors: {Big-1: {kind: copies}}",
-            "a.yml:1: collectors.Big-1: 'Big-1' is no name for an instance: small letters, digits and _",
+            "a.yml:1: collectors.Big-1: 'Big-1' is not a valid name: use lowercase letters, digits and _",
         ),
         (
             "collectors: {a: {kind: copies, interval: 5m, schedule: '* * * * *'}}",
@@ -130,7 +130,7 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
         ("api: {listen: [{address: '127.0.0.1:1', tls: {certificat: /x}}]}", "a.yml:1: api.listen[0].tls.certificat: "),
         ("api: {listen: {}}", "a.yml:1: api.listen: it should be a list"),
         (INSTANCE + "    sites:\n      - {nam: A}", "a.yml:6: collectors.big.sites[0].nam: there is no such option"),
-        ("a: 1\na: 2", "a.yml:2: the key 'a' is repeated (first in line 1): keep one"),
+        ("a: 1\na: 2", "a.yml:2: the key 'a' is repeated (first on line 1): keep one"),
     ],
 )
 def test_a_fault_names_line_path_and_what_is_allowed(load: Load, text: str, expected: str) -> None:
@@ -189,7 +189,9 @@ def test_a_secret_is_never_quoted(load: Load) -> None:
 
 def test_without_any_kind_a_section_says_where_kinds_come_from(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("collectors: {a: {kind: pages}}")
-    with pytest.raises(ConfigurationError, match=r"collectors\.a: no hook module brings a kind .*auditord hooks"):
+    with pytest.raises(
+        ConfigurationError, match=r"collectors\.a: no installed hook module has a kind .*auditord hooks"
+    ):
         load_with_sources([tmp_path / "a.yml"], InstalledKinds(), {"HOME": "/h"}, lambda _: None)
 
 
@@ -197,14 +199,14 @@ def test_the_local_sender_takes_nothing_back_from_the_store() -> None:
     kinds = load_hooks([]).kinds
     text = "state_dir: /srv/a\nsenders:\n  local: {kind: local, from: %s}"
     assert set(load_text(text % "collectors", "a.yml", kinds, {}).senders) == {"local"}
-    with pytest.raises(ConfigurationError, match=r"a\.yml:3: senders\.local\.from: what clients write over the API"):
+    with pytest.raises(ConfigurationError, match=r"a\.yml:3: senders\.local\.from: records from the API are already"):
         load_text(text % "all", "a.yml", kinds, {})
 
 
 def test_two_collectors_with_one_prefix_would_count_each_job_twice(load: Load) -> None:
     (line,) = faults(load, "collectors:\n  a: {kind: pages, path: /a}\n  b: {kind: pages, path: /b}\n")
-    assert line.startswith("a.yml:3: collectors.b: its record prefix 'pages' is that of collectors.a (")
-    assert line.endswith("give it another one, or same_source_as: a if both read the same jobs")
+    assert line.startswith("a.yml:3: collectors.b: the record prefix 'pages' is already used by collectors.a (")
+    assert line.endswith("choose another one, or set same_source_as: a if both read the same jobs")
 
 
 @pytest.mark.parametrize(
@@ -225,14 +227,14 @@ def test_two_collectors_may_name_each_other(load: Load) -> None:
     pair = "{kind: pages, path: /a, same_source_as: %s}"
     assert load(f"collectors: {{a: {pair % 'b'}, b: {pair % 'a'}}}").configuration.collectors
     (line,) = faults(load, f"collectors: {{a: {pair % 'b'}, b: {pair % 'a'}, c: {{kind: pages, path: /c}}}}")
-    assert "collectors.c: its record prefix" in line
+    assert "collectors.c: the record prefix" in line
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("same_source_as: c, record_prefix: x", "no other collector is called 'c' (others: a)"),
-        ("same_source_as: b, record_prefix: x", "no other collector is called 'b' (others: a)"),
+        ("same_source_as: c, record_prefix: x", "there is no other collector 'c' (others: a)"),
+        ("same_source_as: b, record_prefix: x", "there is no other collector 'b' (others: a)"),
         ("same_source_as: a, record_prefix: x", "the record prefixes differ ('x' here, 'pages' in collectors.a)"),
     ],
 )
@@ -244,7 +246,7 @@ def test_a_source_that_is_none_is_refused(load: Load, options: str, expected: st
 
 def test_a_collector_and_a_plugin_do_not_share_a_name(load: Load) -> None:
     (line,) = faults(load, "collectors: {a: {kind: copies}}\nplugins: {a: {kind: mail}}\n")
-    assert line.startswith("a.yml:2: plugins.a: a collector has this name (")
+    assert line.startswith("a.yml:2: plugins.a: a collector has the same name (")
 
 
 def shipped_faults(text: str) -> list[str]:

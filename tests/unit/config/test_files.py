@@ -29,4 +29,4 @@ def test_every_file_that_cannot_be_read_is_named_with_its_option() -> None:
         "api.listen[0].tls.key",
         "store.sslrootcert",
     ]
-    assert "/c.pem is not there" in lines[0]
+    assert "/c.pem does not exist" in lines[0]

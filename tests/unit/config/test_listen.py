@@ -48,7 +48,7 @@ def test_what_is_shown_can_be_written(entry: object) -> None:
         ({"address": "unix:/a", "tls": FILES}, "cannot use tls"),
         ({"address": "127.0.0.1:1", "mode": "0600"}, "mode is for unix sockets"),
         ({"address": "unix:/a", "mode": "rw"}, "pattern"),
-        ({"address": "nowhere"}, "no address to listen on"),
+        ({"address": "nowhere"}, "not a listen address"),
         ({"address": "127.0.0.1:1", "tls": {}}, "certificate"),
         ({"addres": "127.0.0.1:1"}, "addres"),
     ],

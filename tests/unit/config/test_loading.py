@@ -167,7 +167,7 @@ def test_a_fault_never_carries_a_secret_in_its_cause(load: Load) -> None:
 
 def test_the_home_of_the_state_must_be_known(kinds: InstalledKinds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    with pytest.raises(ConfigurationError, match="state_dir: without HOME"):
+    with pytest.raises(ConfigurationError, match="state_dir: this option is required"):
         load_configuration([], kinds, {}, no_secret)
 
 

@@ -51,7 +51,7 @@ def unimportable() -> PluginKind[Any]:
     ("load", "reason"),
     [
         (unimportable, "cannot be imported: ImportError: No module named 'cups'"),
-        (lambda: mail(config=int), "whose config is no model derived from RunConfig or InstanceConfig"),
+        (lambda: mail(config=int), "whose config is not a model derived from RunConfig or InstanceConfig"),
         (lambda: "mail", "declares 'mail' among its plugins: yield values of PluginKind"),
         (lambda: mail(name="post"), "declares the kind 'mail' of plugins, which loads as 'post'"),
     ],
@@ -72,12 +72,12 @@ def test_its_name_is_looked_at_at_once(install: Install) -> None:
     def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:
         yield Deferred("Mail", mail)
 
-    with pytest.raises(HookError, match="declares the kind 'Mail' of plugins, whose name is no identifier"):
+    with pytest.raises(HookError, match="declares the kind 'Mail' of plugins, whose name is not an identifier"):
         load_hooks([], [install("post", auditord_plugins)])
 
 
 def test_two_modules_cannot_bring_the_same_one(install: Install) -> None:
-    with pytest.raises(HookError, match="brings the kind 'mail' of plugins, as acme_one"):
+    with pytest.raises(HookError, match="declares the kind 'mail' of plugins, as acme_one"):
         load_hooks([], [install("one", declaring(mail)), install("two", declaring(mail))])
 
 

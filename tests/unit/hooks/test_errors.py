@@ -90,7 +90,7 @@ def test_every_status_that_is_answered_has_a_cause_and_no_other(errors: Errors) 
         "is damaged database check",
         "RECORD_EXISTS",
         "the quarantine has no entry",
-        "'after' is the number of an entry",
+        "'after' must be the number of an entry",
         "no record has the id",
         "the reader of the records has closed the output",
     ],

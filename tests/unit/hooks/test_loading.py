@@ -131,7 +131,7 @@ def test_a_module_for_another_contract_is_refused_with_both_and_the_remedy(contr
 
 @pytest.mark.parametrize("contract", ["1", "one", "1.0.0", "1.-1", "", 1.0, ("1", "0"), "²1.0"])
 def test_a_contract_that_is_no_version_is_refused(contract: object) -> None:
-    said = f"AUDITORD_CONTRACT: {contract!r} is no version of the contract: write it like '1.1'"
+    said = f"AUDITORD_CONTRACT: {contract!r} is not a version of the contract: write it like '1.1'"
     assert said in refusal(module_for(contract))
 
 
@@ -142,7 +142,7 @@ def test_a_module_for_this_contract_or_without_one_takes_part(contract: str | No
 
 def test_an_import_of_what_a_later_contract_has_says_so(broken: Broken) -> None:
     error = ImportError("cannot import name 'Teleporter'", name="auditord_hookspecs.kinds")
-    assert "this auditord has contract 1.1 of hook modules: a module for a later one" in refusal(broken("bad", error))
+    assert "this auditord has contract 1.1 of hook modules: a module for a later" in refusal(broken("bad", error))
     assert "has contract" not in refusal(broken("bad", ImportError("no cups", name="cups")))
 
 
@@ -246,7 +246,7 @@ def test_a_kind_is_brought_once(install: Install) -> None:
     one = install("one", collectors("pages"), distribution="first")
     two = install("two", collectors("pages"), distribution="second")
     text = refusal(one, two)
-    assert "acme_two (entry point two of second 1.2) brings the kind 'pages' of collectors, as acme_one" in text
+    assert "acme_two (entry point two of second 1.2) declares the kind 'pages' of collectors, as acme_one" in text
     assert "of first 1.2" in text
 
 
@@ -286,11 +286,15 @@ yields: Any = async_generator
         (
             "auditord_plugins",
             PluginKind("my-mail", RunConfig, run),
-            "'my-mail' of plugins, whose name is no identifier",
+            "'my-mail' of plugins, whose name is not an identifier",
         ),
-        ("auditord_plugins", PluginKind("Mail", RunConfig, run), "no identifier"),
-        ("auditord_plugins", PluginKind(nameless, RunConfig, run), "no identifier"),
-        ("auditord_plugins", PluginKind[Any]("m", BaseModel, run), "whose config is no model derived from RunConfig"),
+        ("auditord_plugins", PluginKind("Mail", RunConfig, run), "not an identifier"),
+        ("auditord_plugins", PluginKind(nameless, RunConfig, run), "not an identifier"),
+        (
+            "auditord_plugins",
+            PluginKind[Any]("m", BaseModel, run),
+            "whose config is not a model derived from RunConfig",
+        ),
         ("auditord_plugins", PluginKind[Any]("m", WithKind, run), "whose config has an option 'kind'"),
         ("auditord_plugins", PluginKind[Any]("m", RunConfig, yields), "whose run yields"),
         ("auditord_collectors", CollectorKind[Any]("c", RunConfig, never_yields), "whose collect never yields"),

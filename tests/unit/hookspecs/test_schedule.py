@@ -53,8 +53,8 @@ def test_days_of_the_week_get_names_since_schedulers_number_them_differently(wee
         ("-1 * * * *", "minute"),
         ("\N{ARABIC-INDIC DIGIT ONE} * * * *", "minute"),
         ("0 0 1 * mon", "keep one"),
-        ("0 0 30 2 *", "never comes"),
-        ("0 0 31 apr,jun *", "never comes"),
+        ("0 0 30 2 *", "never occurs"),
+        ("0 0 31 apr,jun *", "never occurs"),
     ],
 )
 def test_what_is_no_cron_line_is_refused_with_the_reason(line: str, reason: str) -> None:

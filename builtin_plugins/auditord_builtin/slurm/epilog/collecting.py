@@ -113,8 +113,8 @@ def read_folder(path: Path, now: datetime) -> Folder:
             others = sum(not name.endswith(SUFFIX) and folder.is_file(name) for name in folder.names())
     except OSError as error:
         raise AuditordError(
-            f"{path}: {error.strerror}: the folder must be there and be readable and writable for this daemon (owner: "
-            "Slurm's user, group: the daemon's, mode 2770)"
+            f"{path}: {error.strerror}: the folder must exist, and this daemon must be able to read and write it "
+            "(owner: Slurm's user, group: the daemon's, mode 2770)"
         ) from error
     notes = [each for each in found.values() if isinstance(each, JobNote)]
     unreadable = [each for each in found.values() if isinstance(each, Unreadable)]
@@ -308,7 +308,7 @@ def unknown(note: JobNote, unclear: str) -> Quarantined:
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
     reason = f"neither scontrol nor sacct knows {ended}"
     if unclear != FORGOTTEN:
-        reason = f"sacct does not know {ended}, and slurmctld is not enough: {unclear}"
+        reason = f"sacct does not know {ended}, and slurmctld does not suffice: {unclear}"
     return Quarantined(f"note/{note.name}", raw, f"{reason}; {ADVICE}")
 
 
@@ -342,7 +342,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     """Return the ways to ask, safest first."""
     scontrol, squeue = config.scontrol, config.squeue
     command = [*squeue, "--noheader", "--states=all"]
-    incomplete = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
+    incomplete = "slurmctld lacks something that is needed, such as the owner, or the size before a resize"
     return [
         Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, incomplete, "{"),
         *(
@@ -353,7 +353,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
         Form(
             lambda note: [*scontrol, "show", "job", note.question, "--details", "--oneliner"],
             lambda printed, _: parse_job(printed),
-            "scontrol prints text in which fields stand twice or in another order: a user may have written them",
+            "scontrol prints fields twice or in another order: a user may have written them",
         ),
     ]
 
@@ -416,16 +416,14 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
     """
     if context.window is not None or context.job is not None:
         if not config.sacct:
-            raise AuditordError(
-                "a period or a job can only be collected again by sacct, and the configuration says sacct: []"
-            )
+            raise AuditordError("collecting a period or a job again needs sacct, but the configuration says sacct: []")
         async with aclosing(collect_again(config, context)) as batches:
             async for batch in batches:
                 yield batch
         return
     notes, broken = await _look(config, context)
     if broken:
-        reason = "{} is no note of auditord-epilog: its name holds no job id; look at it and discard it"
+        reason = "{} is not a note of auditord-epilog: its name contains no job id; check it and discard it"
         yield Batch(
             quarantined=[
                 Quarantined(f"note/{each.name}", {"note": each.name, "content": each.content}, reason.format(each.name))
@@ -446,7 +444,7 @@ async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[l
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
         context.log.warning(
-            "%s: %s no notes of auditord-epilog: left there",
+            "%s: %s not from auditord-epilog and left in place",
             config.spool,
             counted(folder.others, "file is", "files are"),
         )
@@ -471,7 +469,7 @@ async def _settle(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote]
 ) -> AsyncIterator[Settled]:
     """Ask about the notes in batches. Notes about jobs that are unknown or not over yet are left for the next run."""
-    unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
+    unclear = {} if config.scontrol_suffices else {note.name: "only sacct has its columns" for note in notes}
     controller = Controller(config, context)
     for start in range(0, len(notes) if config.scontrol_suffices else 0, _BY_SCONTROL):
         yield await _settle_by_controller(controller, notes[start : start + _BY_SCONTROL], unclear)
@@ -489,9 +487,9 @@ def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: 
     for reason, count in waiting.items():
         waiting_jobs = counted(count, "job waits", "jobs wait")
         if config.sacct:
-            context.log.info("%s until sacct knows all of it (%s)", waiting_jobs, reason)
+            context.log.info("%s until sacct has complete data (%s)", waiting_jobs, reason)
         else:
-            text = "%s: %s; there is no sacct to ask, and jobs are quarantined %s after their ends"
+            text = "%s: %s; the configuration has no sacct, so jobs go to quarantine %s after their end"
             context.log.warning(text, waiting_jobs, reason, config.patience)
 
 
@@ -514,5 +512,5 @@ def convert(config: SlurmEpilogConfig, raw: Any) -> Record | Produced | None:  #
         InvalidRecord: the job still cannot be converted.
     """
     if "note" in raw:
-        raise InvalidRecord(f"all that is known is that the job ended; {ADVICE}")
+        raise InvalidRecord(f"it is only known that the job ended; {ADVICE}")
     return convert_job(config, raw)

@@ -96,21 +96,21 @@ class SlurmEpilogConfig(JobsConfig):
     def _columns_of_sacct(self) -> Self:
         for column in self.columns:
             if column in COLUMN_OF:
-                raise ValueError(f"'{column}' is called '{COLUMN_OF[column]}' here, as sacct calls it")
+                raise ValueError(f"'{column}' is called '{COLUMN_OF[column]}' here, as in sacct")
         return self
 
     @model_validator(mode="after")
     def _known_to_slurmctld(self) -> Self:
         if not self.sacct and not self.scontrol_suffices:
             unknown = sorted({*self.columns, *self.merge} - COLUMNS)
-            raise ValueError(f"sacct: []: but only sacct knows {', '.join(unknown)}")
+            raise ValueError(f"sacct is [], but only sacct knows {', '.join(unknown)}")
         return self
 
     @model_validator(mode="after")
     def _one_id_for_a_job(self) -> Self:
         if self.record_id == "raw" and self.same_source_as:
             other = self.same_source_as
-            raise ValueError(f"record_id: raw: tasks of arrays would be counted twice, as {other} names them otherwise")
+            raise ValueError(f"record_id: raw would count tasks of arrays twice, since {other} gives them other ids")
         return self
 
 

@@ -25,7 +25,7 @@ def main() -> None:
     given = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("AUDITORD_EPILOG_SPOOL", "")
     job_id = os.environb.get(b"SLURM_JOB_ID", b"")
     if not job_id.isdigit() or len(job_id) > MAX_DIGITS:
-        raise ValueError("SLURM_JOB_ID is no job id; was this called by Slurm?")
+        raise ValueError("SLURM_JOB_ID is not a job id; was this called by Slurm?")
     note(given or DEFAULT, job_id.decode())
 
 

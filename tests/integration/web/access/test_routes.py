@@ -97,7 +97,7 @@ def test_who_lacks_a_role_is_told_so(site: Site) -> None:
         "status": 403,
         "title": "Forbidden",
         "detail": "Insufficient permissions",
-        "remedy": "ask the operator of this server for a role; there may also be nothing at this path",
+        "remedy": "ask the operator of this server for a role; or the path does not exist",
     }
 
 

@@ -306,7 +306,7 @@ async def test_a_plugin_says_what_it_would_do_and_does_it_when_asked(daemon: Tes
         ("report", {"section": "collectors"}, 404, "no enabled collector 'report'; there are: jobs, broken"),
         ("jobs", {"section": "senders"}, 400, "section"),
         ("report", {"replace": True}, 422, "is a plugin"),
-        ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "go together"),
+        ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "or neither"),
         ("jobs", {"from": "2025-01-01T00:00:00Z", "to": "2024-01-01T00:00:00Z"}, 400, "later"),
         ("jobs", {"from": "soon", "to": "later"}, 400, "time with zone"),
         ("jobs", {"from": "0001-01-01T00:00:00Z", "to": "2024-01-01T00:00:00Z"}, 400, "is not between"),
@@ -331,7 +331,7 @@ YEAR = {"from": "2025-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
         ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "to"),
         ("jobs", {"from": YEAR["to"], "to": YEAR["from"]}, 400, "later"),
         ("jobs", {"from": YEAR["to"], "to": "9999-12-31T00:00:00Z"}, 400, "is not between"),
-        ("jobs", {**YEAR, "replace": " ", "by": "alice"}, 400, "a reason has"),
+        ("jobs", {**YEAR, "replace": " ", "by": "alice"}, 400, "a reason must have"),
         ("jobs", {**YEAR, "replace": "wrong before"}, 400, "must not be empty"),
     ],
 )

@@ -88,7 +88,7 @@ async def test_filters(api: Api, query: str, expected: list[str]) -> None:
         ("meta[vo][any][]=", "meta", "has no value"),
         ("start_time[gte]=2026-01-01T00:00:00+01:00", "start_time", "time with zone"),
         ("&".join(f"meta[vo][any][]={number}" for number in range(300)), None, "at most 250"),
-        ("start_time[gte=x", None, "do not pair"),
+        ("start_time[gte=x", None, "do not match"),
         ("record_id=%ff", None, "UTF-8"),
     ],
 )

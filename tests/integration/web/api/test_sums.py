@@ -180,18 +180,18 @@ async def test_names_with_colons(tmp_path: Path) -> None:
     [
         ("group=site", "group", "unknown field"),
         ("by=site_id", "by", "meta:key"),
-        ("by=meta:", "by", "nothing to group by"),
+        ("by=meta:", "by", "cannot group by"),
         ("by=meta:a||b", "by", "empty"),
         ("by=meta:%25ff", "by", "UTF-8"),
         ("by=stop:decade", "by", "day, week, month, quarter, year"),
         ("by=score:Cores", "by", "score:component:score"),
-        ("by=exceeds:TotalCPU", "by", "no component and factor"),
+        ("by=exceeds:TotalCPU", "by", "not a component and a factor"),
         ("by=exceeds:TotalCPU:1000000000:Cores", "by", "a factor is"),
-        ("by=exceeds:TotalCPU:NaN", "by", "no component and factor"),
+        ("by=exceeds:TotalCPU:NaN", "by", "not a component and a factor"),
         ("by=meta:a&by=meta:a", "by", "more than once"),
         ("&".join(f"by=meta:{number}" for number in range(21)), "by", "at most 20"),
         ("usage=Cores&usage=Cores", "usage", "more than once"),
-        ("by=0", "by", "nothing to group by"),
+        ("by=0", "by", "cannot group by"),
         ("from=2026-01-01T00:00:00Z&to=", "to", "has no value"),
         ("as_of=now", "as_of", "time with zone"),
         ("limit=5", "limit", "unknown field"),
@@ -248,7 +248,7 @@ async def test_the_answer_names_the_snapshot_of_the_lake(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(AWAY, "the lake cannot be asked now"), (ConfigurationError("pip install it"), "pip install it")],
+    [(AWAY, "the lake is unavailable"), (ConfigurationError("pip install it"), "pip install it")],
 )
 async def test_a_lake_that_cannot_be_asked_is_a_503(tmp_path: Path, fault: Exception, words: str) -> None:
     async with api_server(tmp_path, lake=MadeLake(fault)) as api:

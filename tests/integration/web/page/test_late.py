@@ -116,7 +116,7 @@ def test_a_compressed_frame_can_be_read_before_the_figures(daemon: TestDaemon, m
     ("fault", "text"),
     [
         (lambda: StoreUnavailable("it is away"), "The record store does not answer"),
-        (lambda: RuntimeError("a mistake"), "See the daemon"),
+        (lambda: RuntimeError("a mistake"), "log has the reason"),
     ],
 )
 def test_a_fault_behind_the_frame_is_said_in_the_page(

@@ -140,7 +140,7 @@ def test_a_fault_is_a_line_on_the_page_and_in_the_log(
     assert "panel broken (None) of acme_others" in caplog.text
     (line,) = [each for each in caplog.records if "panel misshapen" in each.getMessage()]
     assert (line.exc_info, line.levelname) == (None, "WARNING")
-    assert "has a wrong shape: row 1 has 1 values for 2 columns; its author has to correct it" in line.getMessage()
+    assert "has a wrong shape: row 1 has 1 values for 2 columns; its author must correct it" in line.getMessage()
     text = site["operator"].get("/panels").text
     assert "ZeroDivisionError: of bob-1" in text
     assert "row 1 has 1 values for 2 columns" in text

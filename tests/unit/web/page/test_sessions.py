@@ -98,5 +98,5 @@ def test_a_token_that_fits_into_no_cookie_is_refused(sessions: Sessions) -> None
 @pytest.mark.parametrize("content", ["", "{}", '{"key": "short"}', '{"key": 1}'])
 def test_a_key_that_cannot_be_used_stops_the_start(tmp_path: Path, clock: Clock, content: str) -> None:
     (tmp_path / FILE).write_text(content)
-    with pytest.raises(ConfigurationError, match="remove the file; people then have to log in again"):
+    with pytest.raises(ConfigurationError, match="remove the file; users then have to log in again"):
         open_sessions(tmp_path, LENGTH, "/", clock)
