@@ -217,6 +217,8 @@ def _whole_memory(row: Row) -> str:
 _RESERVED: Final = ("site_id", "user_id", "group_id")
 _OWNERS: Final = {"user_id": ("User",), "group_id": ("Group",)}
 _NO_NODES: Final = frozenset({"", "None assigned"})
+_RAN: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
+"""States that only a job that ran can have."""
 
 
 class Converter:
@@ -243,22 +245,25 @@ class Converter:
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
     def _reason_to_skip(self, row: Row, state: str, start: str) -> str | None:
-        if self._never_started(row, start):
+        if self._never_started(row, state, start):
             return "never started"
         if state == ELSEWHERE:
             return "revoked: ran on another cluster of the federation"
         passes = all(not allowed.isdisjoint(read(row)) for allowed, read in self._filters)
         return None if passes else "filtered out"
 
-    def _never_started(self, row: Row, start: str) -> bool:
+    def _never_started(self, row: Row, state: str, start: str) -> bool:
         """Return True if the run had no nodes, or never began on them.
+
+        A run without a start that must have run all the same is not one of these: the conversion quarantines it.
 
         For a job that was cancelled while it was pending, sacct prints no nodes and no start. If slurmctld had
         considered the job, sacct prints the time of the cancellation as start and end (seen with Slurm 22.05).
         """
         had_nodes = row["NodeList"] not in _NO_NODES
         if has_no_time(start):
-            return not had_nodes or self._reads_steps
+            must_have_run = state in _RAN or not (is_missing(used := row.get(CPU_TIME, "")) or is_zero(used))
+            return not had_nodes or (self._reads_steps and not must_have_run)
         return not had_nodes and row["Start"] == row["End"]
 
     def _converted(self, run: Run, state: str, start_text: str) -> Converted:

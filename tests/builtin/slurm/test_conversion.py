@@ -144,9 +144,18 @@ def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None
 @pytest.mark.parametrize("state", ["CANCELLED by 0", "FAILED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"])
 @pytest.mark.parametrize("start", ["None", "Unknown", ""])
 def test_a_job_that_never_started_makes_no_record(state: str, start: str) -> None:
-    assert convert_run(config(), run(State=state, Start=start)) == Skipped("never started")
+    assert convert_run(config(), run(State=state, Start=start, TotalCPU="00:00:00")) == Skipped("never started")
     bare = config(components="auditor")
     assert convert_run(bare, run(State=state, Start=start, NodeList="None assigned")) == Skipped("never started")
+
+
+@pytest.mark.parametrize(
+    "ran", [{"State": "COMPLETED"}, {"State": "TIMEOUT"}, {"State": "OUT_OF_MEMORY"}, {"TotalCPU": "01:00:00"}]
+)
+def test_a_job_that_must_have_run_is_not_dropped_because_its_start_is_unknown(ran: dict[str, str]) -> None:
+    classified = convert_run(config(), run(**{"State": "FAILED", "Start": "Unknown", "TotalCPU": "00:00:00", **ran}))
+    assert isinstance(classified, Quarantined)
+    assert "the job had nodes (n01), but sacct reports no start" in classified.reason
 
 
 def test_a_run_whose_start_the_database_never_heard_of_began_with_its_first_step() -> None:
