@@ -199,7 +199,7 @@ async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str
     source, target = large
     with pytest.raises(Interrupted):
         await copy(source, target, progress=Interrupting(3 * PAGE_SIZE))
-    with pytest.raises(SchemaMismatch, match=r"holds only a part of .* database copy --resume"):
+    with pytest.raises(SchemaMismatch, match=r"holds an unfinished copy of .* database copy --resume"):
         async with open_store(target, counted_keys=()):
             pass
     with pytest.raises(CopyRefused, match="add --resume"):

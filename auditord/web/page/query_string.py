@@ -422,11 +422,12 @@ def _with_zone(piece: str, zone: tzinfo) -> str:
 
 
 def _local(key: str, text: str, zone: tzinfo) -> str:
-    """Return a value for a field of the form, with times in the page's zone."""
+    """Return a value for a field of the form, with times in the page's zone; empty if they cannot be shown there."""
     if not key.startswith(_TIMES):
         return text
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        local = moment.astimezone(zone) if moment.tzinfo else moment
+    except (ValueError, OverflowError):  # a zone may have the first or last hours of the calendar in another year
         return ""
-    return (moment.astimezone(zone) if moment.tzinfo else moment).replace(tzinfo=None).isoformat(timespec="seconds")
+    return local.replace(tzinfo=None).isoformat(timespec="seconds")

@@ -175,7 +175,7 @@ def test_what_makes_no_sense_is_left_and_said(command_line: CommandLine) -> None
         (("close", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
         (("close", "x", "--older-than", "1d", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
         (("close", "x", "--runtime", "soon", *WHY), "is not a duration"),
-        (("--meta", "a=b", "delete", "x", *WHY), "write --meta behind 'delete'"),
+        (("--meta", "a=b", "delete", "x", *WHY), "write --meta after 'delete'"),
         (("--open", "--older-than", "9999999d"), "before the calendar begins"),
     ],
 )

@@ -70,7 +70,17 @@ def test_sums_and_lists_of_a_period_at_the_edge(daemon: TestDaemon, day: str, ca
         for by, field in product(SUMS, ("from", "to", "as_of")):
             target = f"/api/v1/aggregates?{field}={moment}&by={quote(by)}&usage=Cores"
             assert ask(daemon, target)[0] in {200, 400}, target
-        for path in ("/records", "/api/v1/records", "/jobs"):
-            target = f"{path}?stop_time[gte]={moment}&start_time[lt]={moment}"
+        for path in ("/records", "/api/v1/records", "/jobs", *(f"/jobs?timezone={quote(zone)}" for zone in ZONES)):
+            target = f"{path}{'&' if '?' in path else '?'}stop_time[gte]={moment}&start_time[lt]={moment}"
             assert ask(daemon, target)[0] in {200, 400}, target
     assert not faults(caplog)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_jobs_at_the_edge_are_shown_in_any_zone(daemon: TestDaemon, zone: str) -> None:
+    for target in ("/jobs", "/jobs/first", "/jobs/last", "/jobs/long"):
+        assert ask(daemon, f"{target}?timezone={quote(zone)}")[0] == 200, target
+    form = f"timezone={quote(zone)}&stop_time[gte]="
+    for day in DAYS:
+        for time in ("00:00", "23:59"):
+            assert ask(daemon, f"/jobs?{form}{day}T{time}")[0] in {200, 400}, (day, time)

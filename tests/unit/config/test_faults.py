@@ -158,7 +158,7 @@ def test_all_faults_are_reported_at_once(load: Load) -> None:
         ("AUDITORD_API__LISTEN", "127.0.0.1:80", 'write JSON, such as ["a", "b"]'),
         ("AUDITORD_API__LISTN", "[]", "api.listn: there is no such option; did you mean 'listen'?"),
         ("AUDITORD_API____ENABLED", "true", "api.: there is no such option"),
-        ("AUDITORD_COLLECTORS__B__PATH", "/p", "collectors.b.kind: this option is needed"),
+        ("AUDITORD_COLLECTORS__B__PATH", "/p", "collectors.b.kind: this option is required"),
         ("AUDITORD_SHUTDOWN__GRACE", "30", "shutdown.grace: '30' is not a duration"),
     ],
 )

@@ -186,7 +186,7 @@ async def test_names_with_colons(tmp_path: Path) -> None:
         ("by=stop:decade", "by", "day, week, month, quarter, year"),
         ("by=score:Cores", "by", "score:component:score"),
         ("by=exceeds:TotalCPU", "by", "not a component and a factor"),
-        ("by=exceeds:TotalCPU:1000000000:Cores", "by", "a factor is"),
+        ("by=exceeds:TotalCPU:1000000000:Cores", "by", "a factor must be"),
         ("by=exceeds:TotalCPU:NaN", "by", "not a component and a factor"),
         ("by=meta:a&by=meta:a", "by", "more than once"),
         ("&".join(f"by=meta:{number}" for number in range(21)), "by", "at most 20"),
