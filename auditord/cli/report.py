@@ -24,7 +24,7 @@ from auditord.config.merging import Place, plain_place
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.questions import PERIODS, Pledge, pledged
-from auditord.reporting.report import make_report, parts_of, zero
+from auditord.reporting.report import has_implausible, make_report, parts_of, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
@@ -477,7 +477,7 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
     """
     chosen = tuple(MEASURES[name] for name in measures)
     calendar_unit = None if unit == "none" else CalendarUnit(unit)
-    OUTPUTS[form](answered(options, chosen, None if by == "none" else by, calendar_unit), None)
+    _print(form, answered(options, chosen, None if by == "none" else by, calendar_unit), None)
 
 
 @report_command.command("efficiency")
@@ -491,7 +491,7 @@ def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -
     The efficiency and the idle core hours leave out records without a CPU time.
     """
     chosen = tuple(MEASURES[name] for name in ("idle-core-hours", "cpu-efficiency", "core-hours", "jobs"))
-    OUTPUTS[form](answered(options, chosen, None if by == "none" else by, None), worst)
+    _print(form, answered(options, chosen, None if by == "none" else by, None), worst)
 
 
 _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
@@ -509,4 +509,10 @@ def top_command(form: str, label: str, limit: int, options: ReportOptions) -> No
     daemon, or asks the server at --url.
     """
     measures = tuple(MEASURES[name] for name in _SHOWN)
-    OUTPUTS[form](answered(options, measures, label.removesuffix("s"), None), limit)
+    _print(form, answered(options, measures, label.removesuffix("s"), None), limit)
+
+
+def _print(form: str, answer: Answered, most: int | None) -> None:
+    OUTPUTS[form](answer, most)
+    if has_implausible(answer.report):
+        say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)

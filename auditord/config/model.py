@@ -251,7 +251,7 @@ class LoggingSection(Section):
 
 
 class ShutdownSection(Section):
-    """How the daemon stops."""
+    """The limits of an orderly stop."""
 
     grace: Duration = Field(
         default=timedelta(seconds=30),

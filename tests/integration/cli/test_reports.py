@@ -163,3 +163,12 @@ def test_reports_work_without_a_daemon(tmp_path: Path) -> None:
         Client(daemon.url).add_all(RECORDS)
     done = CliRunner().invoke(auditord, ["top", *SPAN, "--output", "json", "--config", str(tmp_path / "auditord.json")])
     assert [row["label"] for row in json.loads(done.stdout)["rows"]] == ["alice", "bob", "carol"]
+
+
+def test_an_efficiency_that_cannot_be_is_remarked_on(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}) as daemon:
+        usage = (Component("Cores", 1, ()), Component("TotalCPU", 36_000, ()))
+        Client(daemon.url).add_all([Record("job-1", NOON, usage, NOON + timedelta(hours=1), {"user_id": ("alice",)})])
+        for command in (("report", "efficiency"), ("top", "users")):
+            done = CliRunner().invoke(auditord, [*command, *SPAN, "--config", str(tmp_path / "auditord.json")])
+            assert (done.exit_code, "above 150 %: see auditord records --implausible" in done.stderr) == (0, True)
