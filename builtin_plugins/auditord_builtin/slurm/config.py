@@ -66,6 +66,14 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
+_CPU_FIGURES: Final = frozenset({"UserCPU", "SystemCPU", "AveCPU", "MinCPU"})
+
+
+def _is_cpu_figure(rule: ComponentRule) -> bool:
+    key = rule.key or ""
+    return key in _CPU_FIGURES or (key.startswith("TRESUsage") and rule.sub_key == "cpu")
+
+
 def _is_never_zero(rule: ComponentRule) -> bool:
     key, entry = rule.key or "", rule.sub_key
     return key in _NEVER_ZERO or entry == "energy" or (key.startswith("TRESUsage") and entry in {"mem", "vmem"})
@@ -208,6 +216,13 @@ class JobsConfig(RunConfig):
     def never_zero(self) -> frozenset[str]:
         """The names of components for which zero means that nothing was measured."""
         return frozenset(rule.name for rule in self.components if _is_never_zero(rule))
+
+    @cached_property
+    def cpu_figures(self) -> frozenset[str]:
+        """The names of optional components with a CPU time other than TotalCPU, if zeros can be told from unknowns."""
+        if MEASURED not in self.columns:
+            return frozenset()
+        return frozenset(rule.name for rule in self.components if rule.optional and _is_cpu_figure(rule))
 
     @cached_property
     def cpu_time_may_be_missing(self) -> bool:

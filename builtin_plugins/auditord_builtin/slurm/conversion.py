@@ -83,7 +83,7 @@ class RowMerger:
         if self._cpu_time_may_be_missing and is_zero(merged[CPU_TIME]):
             if lasted is None:
                 merged[CPU_TIME] = ""  # the usage of a running job is not known yet
-            elif lasted >= _A_WHILE and not is_zero(merged.get("NCPUS", "")) and not _was_measured(run):
+            elif _lacks_cpu_time(run, lasted):
                 faults.setdefault(CPU_TIME, _NOT_MEASURED)
         return PartialRow(merged, faults) if faults else merged
 
@@ -136,6 +136,11 @@ def _cpu_time_of_step(step: Row) -> Decimal | None:
 def _was_measured(run: Run) -> bool:
     texts = (sub_value(step.get(MEASURED, ""), name) for step in run.steps for name in _GATHERED)
     return any(not is_missing(text) and not is_zero(text) for text in texts)
+
+
+def _lacks_cpu_time(run: Run, lasted: timedelta) -> bool:
+    """Return whether a CPU time of zero cannot be true, since a run that took this long was not measured."""
+    return lasted >= _A_WHILE and not is_zero(run.allocation.get("NCPUS", "")) and not _was_measured(run)
 
 
 def _cores_of_steps(column: str, run: Run) -> str | None:
@@ -276,11 +281,13 @@ class Converter:
         if config.runtime == "elapsed" and stop is not None:
             stop = min(stop, _end_by_elapsed(run.allocation, start))
         row = self._merge_rows(run, None if stop is None else stop - start)
+        is_cpu_time_unknown = stop is None or _lacks_cpu_time(run, stop - start)
+        never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset())
         labels = mapping.build_meta(config.meta, row, _RESERVED)
         owners = mapping.build_owners(_OWNERS, row)
         meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}
         left_out = [*labels.left_out, *owners.left_out]
-        components = mapping.build_components(config.components, row, left_out, config.never_zero)
+        components = mapping.build_components(config.components, row, left_out, never_zero)
         prefix = self._one_prefix or config.prefix_of(row["Cluster"])
         plain = f"{prefix}-{row[self._id_column]}"
         alternate = f"{plain}-{int(start.timestamp())}"

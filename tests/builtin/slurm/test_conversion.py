@@ -371,6 +371,22 @@ def test_memory_and_energy_of_zero_were_not_measured() -> None:
     assert found("1K", "5", "cpu=4,energy=5", "mem=0,vmem=2K") == measured  # 5 J are 0 kJ, and known
 
 
+def test_other_cpu_times_of_zero_are_unknown_where_nothing_was_measured() -> None:
+    rules = [
+        {"name": "User", "key": "UserCPU", "key_type": "Time", "optional": True},
+        {"name": "Gathered", "key": "TRESUsageInTot", "sub_key": "cpu", "key_type": "Time", "optional": True},
+        {"name": "Needed", "key": "UserCPU", "key_type": "Time"},
+    ]
+
+    def found(gathered: str, end: str = "1700003600") -> dict[str, int]:
+        row = {"UserCPU": "00:00:00", "TRESUsageInTot": "", "End": end}
+        return amounts(convert_run(config(components=rules), run({**row, "TRESUsageInTot": gathered}, **row)))
+
+    assert found("cpu=00:00:00,mem=0") == {"Needed": 0}
+    assert found("cpu=00:00:00,mem=512K") == {"User": 0, "Gathered": 0, "Needed": 0}
+    assert found("cpu=00:00:00,mem=0", end="1700000030") == {"User": 0, "Gathered": 0, "Needed": 0}
+
+
 @pytest.mark.parametrize(
     ("column", "name", "text"),
     [
