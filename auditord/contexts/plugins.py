@@ -372,7 +372,7 @@ def _fault(declared: Any) -> str | None:  # Any: what a hook module yields
         return f"declares {declared!r} as a panel: yield instances of Panel"
     panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields
     if not (isinstance(panel.name, str) and re.fullmatch(INSTANCE_NAME, panel.name)):
-        return f"declares the panel '{panel.name}', whose name is no identifier: small letters, digits and _"
+        return f"declares the panel '{panel.name}', whose name is not an identifier: lower-case letters, digits and _"
     if not inspect.iscoroutinefunction(panel.show):
         return f"declares the panel '{panel.name}', whose show is not async: write 'async def', without yield"
     if not isinstance(panel.permission, Permission):

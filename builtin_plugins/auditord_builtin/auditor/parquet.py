@@ -66,7 +66,7 @@ def _library() -> Any:  # Any: pyarrow ships no types
     try:
         return import_module("pyarrow.parquet")
     except ImportError as error:
-        raise SourceFailed("to read Parquet files, pyarrow is needed: pip install 'auditord[lake]'") from error
+        raise SourceFailed("to read Parquet files, pyarrow is needed: pip install 'auditord[arrow]'") from error
 
 
 def _files(path: Path) -> list[Path]:
