@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from auditord import manual
 from auditord.config.importing import import_files
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
@@ -55,3 +56,5 @@ def test_a_server_s_file_says_what_is_different_here(tmp_path: Path, *, is_guard
     printed = import_files([server], KINDS)
     assert all(word in printed for word in ("250 conditions", "2 MiB", "403", "manual from-auditor"))
     assert ("RecordCountPerUser names users" in printed) is not is_guarded
+    page = Path(manual.__file__).with_name("from-auditor.md").read_text()
+    assert all(word in page for word in ("250 conditions", "2 MiB", "403", "421", "RecordCountPerUser"))
