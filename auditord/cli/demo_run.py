@@ -75,7 +75,7 @@ def run_demo(port: int, *, check: bool) -> None:
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
         demo = set_up(Path(folder), port, made_up=not check)
         run_async(_demonstrate, demo, check)
-    say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is deleted.")
+    say_lines("The demo succeeded." if check else "\nThe demo is over; its temporary folder is deleted.")
 
 
 def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:

@@ -239,7 +239,7 @@ def test_poison_among_good_posts_is_refused_alone_and_kept_for_the_operator(site
         shown = [site.json("quarantine", "show", str(each["number"]))["raw"] for each in kept]
         assert sorted(map(json.dumps, shown)) == sorted(map(json.dumps, POISON))
         retried = site.run("quarantine", "retry", "--all")
-        assert (retried.returncode, "0 settled" in retried.stdout) == (1, True)
+        assert (retried.returncode, "0 resolved" in retried.stdout) == (1, True)
         assert f"{len(POISON)} failed again" in retried.stdout
         assert site.run("quarantine", "discard", "--yes", str(kept[0]["number"])).stdout == "1 discarded\n"
     assert len(site.json("quarantine", "list", "--output", "json")) == len(POISON) - 1

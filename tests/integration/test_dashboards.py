@@ -119,7 +119,7 @@ def value_of(url: str, expression: str, patience: float) -> list[Any]:  # Any: J
             if found or time.monotonic() > deadline:
                 return found
         except URLError as error:
-            if hasattr(error, "code") or time.monotonic() > deadline:
+            if getattr(error, "code", 503) != 503 or time.monotonic() > deadline:  # 503: Prometheus is still starting
                 raise
         time.sleep(0.2)
 

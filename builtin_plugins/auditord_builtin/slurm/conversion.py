@@ -282,7 +282,7 @@ class Converter:
             stop = min(stop, _end_by_elapsed(run.allocation, start))
         row = self._merge_rows(run, None if stop is None else stop - start)
         is_cpu_time_unknown = stop is None or _lacks_cpu_time(run, stop - start)
-        never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset())
+        never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset[str]())
         labels = mapping.build_meta(config.meta, row, _RESERVED)
         owners = mapping.build_owners(_OWNERS, row)
         meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}

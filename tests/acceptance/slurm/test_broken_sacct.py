@@ -34,8 +34,11 @@ FAULTS = {
     ),
     "complains and exits with 0": (f"echo '{UNREACHABLE}' >&2", f"sacct: {UNREACHABLE}"),
     "dies": ("kill -9 $$", "was killed by signal SIGKILL"),
-    "prints garbage": ("echo 'Segmentation fault'", "sacct: the output is cut off or is no table: it ends in"),
-    "is cut off": ('{real} "$@" 2>/dev/null | head -c 5000', "sacct: the output is cut off or is no table: it ends in"),
+    "prints garbage": ("echo 'Segmentation fault'", "sacct: the output is cut off or is not a table: it ends in"),
+    "is cut off": (
+        '{real} "$@" 2>/dev/null | head -c 5000',
+        "sacct: the output is cut off or is not a table: it ends in",
+    ),
     "never stops": ("yes", "was killed: it printed more than 1000000 bytes (option sacct_max_output)"),
 }
 

@@ -131,7 +131,8 @@ def test_files_that_wait_for_their_turn_hold_no_sums(daemon: TestDaemon, monkeyp
 
     monkeypatch.setattr(Folding, "result", noted)
     with ThreadPoolExecutor(16) as readers:
-        answers = list(readers.map(lambda _: ask(daemon, f"/usage.csv?{DAILY}"), range(16)))
+        asked = [readers.submit(ask, daemon, f"/usage.csv?{DAILY}") for _ in range(16)]
+        answers = [each.result() for each in asked]
     assert {status for status, _ in answers} == {200}
     assert most < 12  # those of half of api.max_long_reads, not one for each reader
 
