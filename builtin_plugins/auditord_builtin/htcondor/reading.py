@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import re
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -184,6 +185,7 @@ def _entered(ad: JobAd) -> int:
 _PIECE: Final = 8 * 1024**2
 _HEAD: Final = 1024**2
 _END: Final = b"\n***"
+_ATTRIBUTE: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]* *=")
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -197,7 +199,7 @@ class HistoryFile(msgspec.Struct, frozen=True):
     """A history file.
 
     Args:
-        name: the fingerprint of the file's first ad; empty if it has none.
+        name: the fingerprint of the file's first ad, or of its first MiB if the ad is longer; empty if it has none.
         current: the configured path if HTCondor appends to this file, else None.
     """
 
@@ -281,8 +283,11 @@ def _find(paths: Sequence[Path]) -> list[HistoryFile]:
 def _fingerprint(path: Path) -> str:
     head = _bytes(path, 0, _HEAD)
     banner = head.find(_END)
-    end = head.find(b"\n", banner + 1)
-    return hashlib.sha256(head[:end]).hexdigest()[:32] if banner >= 0 and end >= 0 else ""
+    end = head.find(b"\n", banner + 1) if banner >= 0 else -1
+    if end < 0:  # the first ad is incomplete, is longer than the head, or is none, as in a compressed file
+        is_long_ad = len(head) == _HEAD and _ATTRIBUTE.match(head) is not None
+        return hashlib.sha256(head).hexdigest()[:32] if is_long_ad else ""
+    return hashlib.sha256(head[:end]).hexdigest()[:32]
 
 
 def _bytes(path: Path, start: int, count: int) -> bytes:

@@ -164,6 +164,18 @@ async def test_an_ad_longer_than_a_piece(tmp_path: Path, monkeypatch: pytest.Mon
     assert await run(config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW)) == ids
 
 
+async def test_a_file_whose_first_ad_is_longer_than_a_mebibyte_is_read(tmp_path: Path) -> None:
+    """Users can write such ads, and the other jobs of the file must not be missing."""
+    path = tmp_path / "history"
+    ids = append(path, 1, Arguments="x" * 1_200_000) + append(path, 2)
+    (tmp_path / "history.20260101T000000.gz").write_bytes(os.urandom(1_200_000).replace(b"=", b"-"))
+    at, chosen = FakeCollectorContext(moment=NOW), config(history_paths=[path])
+    assert await run(chosen, at) == ids
+    path.rename(tmp_path / "history.20260329T120000")
+    at.remembered.clear()
+    assert await run(chosen, at) == []
+
+
 async def test_a_constraint_and_a_window(tmp_path: Path) -> None:
     path = tmp_path / "history"
     ids = append(path, 1, end=EPOCH - 3600) + append(path, 2, end=EPOCH - 7200) + append(path, 3, Owner="bob")
