@@ -229,7 +229,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         _warn_of_lost_files(context, checkpoint, found)
     for number, file in enumerate(found, start=1):
         done = 0 if again else checkpoint.files.get(file.name, 0)
-        while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
+        while (piece := await to_thread.run_sync(_read, source, file, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = msgspec.structs.replace(checkpoint, files={**checkpoint.files, file.name: done})
             batch = await classify(source, _chosen(source, checkpoint, piece.ads))
@@ -303,15 +303,21 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
         raise AuditordError(f"cannot read the history file {path}: {error}") from error
 
 
-def _read(source: Source, path: Path, start: int) -> Piece:
-    """Return the complete ads after ``start``; a piece of size 0 if there are none."""
+def _read(source: Source, file: HistoryFile, start: int) -> Piece:
+    """Return the complete ads after ``start``; a piece of size 0 if there are none.
+
+    Raises:
+        AuditordError: the file cannot be read, or another file has got its path.
+    """
     count = _PIECE
     while True:
-        text = _bytes(path, start, count)
+        text = _bytes(file.path, start, count)
         size = whole_ads(text)
         if size or len(text) < count:
             break
         count *= 2  # the ad is longer than a piece
+    if text and _fingerprint(file.path) != file.name:
+        raise AuditordError(f"{file.path} was rotated while it was read; the next run reads the rest")
     texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
     columns = wanted_columns(source.config)
     return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)

@@ -1,7 +1,7 @@
 """History files and PER_JOB_HISTORY_DIR as sources, in the forms of several versions of HTCondor (written by hand)."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.ads import parse_ad, split_ads
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import AuditordError, InvalidRecord, JobChoice, Quarantined, Record, Window
+from auditord_hookspecs import AuditordError, Batch, InvalidRecord, JobChoice, Quarantined, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +174,25 @@ async def test_a_file_whose_first_ad_is_longer_than_a_mebibyte_is_read(tmp_path:
     path.rename(tmp_path / "history.20260329T120000")
     at.remembered.clear()
     assert await run(chosen, at) == []
+
+
+async def test_a_file_that_is_rotated_while_older_ones_are_read_loses_no_job(tmp_path: Path) -> None:
+    path, chosen = tmp_path / "history", config(history_paths=[tmp_path / "history"])
+    ids = append(tmp_path / "history.20260101T000000", 1, 2, 3) + append(path, 4, 5, 6, 7)
+    at = FakeCollectorContext(moment=NOW)
+
+    async def rotated_after_the_first_file() -> AsyncIterator[Batch]:
+        async for batch in HTCONDOR.collect(chosen, at):
+            yield batch
+            if batch.records and path.exists():
+                path.rename(tmp_path / "history.20260329T120000")
+                ids.extend(append(path, 8, 9))
+
+    with pytest.raises(AuditordError, match="history was rotated while it was read"):
+        await at.keep(rotated_after_the_first_file())
+    await run(chosen, at)
+    made = [one.record_id for batch in at.kept for one in batch.records if isinstance(one, Record)]
+    assert sorted(made) == sorted(ids)
 
 
 async def test_a_constraint_and_a_window(tmp_path: Path) -> None:
