@@ -115,10 +115,12 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
     query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
     printed = await run_query_around(source, query)
+    if query.stop_at is not None and not _is_passed(names_of(config, printed.ads), position, query.stop_at):
+        printed = await run_query_around(source, replace(query, stop_at=None))
     ads, names = printed.ads, names_of(config, printed.ads)
-    place = _place(names, position)
-    if place is not None:
-        return Answer(ads[:place], printed.unreadable, names, doubt=None)
+    if known := _known(names, position):
+        new = [ad for place, ad in enumerate(ads[: max(known)]) if place not in known]
+        return Answer(new, printed.unreadable, names, doubt=None)
     if position.first:
         # Do not filter each ad by its end, since a job can stay in the queue for days after it ended.
         within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
@@ -129,10 +131,19 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
 
 
-def _place(names: Sequence[str], position: Position) -> int | None:
-    """Return the index of the newest ad that was read before; None if there is none."""
+def _known(names: Sequence[str], position: Position) -> set[int]:
+    """Return the indices of the ads that were read before.
+
+    New ads can be on both sides of one: a schedd that crashed appends the same ad again, after those of other jobs.
+    """
     known = set(position.anchors)
-    return next((n for n, name in enumerate(names) if name in known or without_time(name) in known), None)
+    return {place for place, name in enumerate(names) if name in known or without_time(name) in known}
+
+
+def _is_passed(names: Sequence[str], position: Position, stop: str) -> bool:
+    """Return False if the answer lacks an anchor newer than ``stop``, so that a copy of ``stop`` may have ended it."""
+    newer = position.anchors[: position.anchors.index(stop)]
+    return {*names, *map(without_time, names)}.issuperset(newer)
 
 
 def _stop(position: Position) -> str | None:
