@@ -97,7 +97,9 @@ def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerat
 
 
 async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
-    remember = context.now() + config.memory + _MARGIN
+    now = context.now()
+    remember = now + config.memory + _MARGIN
+    period = Window(period.start, min(period.stop, now - config.lag))  # the steps of later jobs may not be known yet
     async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             yield await account_for(config, piece.found, remember)

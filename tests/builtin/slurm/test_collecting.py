@@ -308,6 +308,19 @@ async def test_a_window_is_collected_exactly_again_and_again() -> None:
     assert all(batch.checkpoint is None for batch in at.kept)
 
 
+async def test_a_window_up_to_now_leaves_the_latest_jobs_to_the_next_run() -> None:
+    """Their last steps may not be known yet, and then their records would lack figures for good."""
+    sacct = Sacct()
+    sacct.add("1", NOW - timedelta(seconds=61))
+    sacct.add("2", NOW - timedelta(seconds=59))
+    at = context(sacct)
+    chosen = config(lag="1m")
+    at.window = Window(NOW - HOUR, NOW)
+    assert await run(chosen, at) == ["slurm-1"]
+    at.window, at.moment = None, NOW + timedelta(minutes=5)
+    assert await run(chosen, at) == ["slurm-2"]
+
+
 async def test_running_jobs_become_open_records_once_and_are_closed_by_the_same_id() -> None:
     sacct = Sacct()
     sacct.add("1", None, "RUNNING")
