@@ -297,6 +297,18 @@ async def test_one_broken_job_is_quarantined_and_the_others_are_not() -> None:
     assert not at.kept[-1].quarantined
 
 
+async def test_each_row_of_a_resized_job_has_its_own_entry_in_quarantine() -> None:
+    """They have the same id and start, and only one entry is kept for each source id."""
+    start, resized = (f"{(NOW - hours * HOUR).timestamp():.0f}" for hours in (4, 3))
+    sacct = Sacct()
+    sacct.add("7", NOW - 3 * HOUR, "RESIZING", Start=start, Submit=str(int(start) - 9), NCPUS="many")
+    sacct.add("7", NOW - HOUR, Start=start, Submit=resized, NCPUS="few")
+    at = context(sacct)
+    await run(config(), at)
+    names = [one.source_id for batch in at.kept for one in batch.quarantined]
+    assert names == [f"c1/7@{start}", f"c1/7@{resized}"]
+
+
 async def test_a_window_is_collected_exactly_again_and_again() -> None:
     sacct = Sacct()
     for hour in range(1, 6):
