@@ -14,7 +14,7 @@ from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.ads import parse_ad, split_ads
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import AuditordError, Batch, InvalidRecord, JobChoice, Quarantined, Record, Window
+from auditord_hookspecs import AuditordError, Batch, InvalidRecord, JobChoice, Produced, Quarantined, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_pieces_are_durable_one_by_one(tmp_path: Path, monkeypatch: pytest
         for _ in range(2):
             batch = await anext(batches, None)
             if batch is not None:
-                got += [one.record_id for one in batch.records if isinstance(one, Record)]
+                got += [one.record.record_id for one in batch.records if isinstance(one, Produced)]
                 at.checkpoint = batch.checkpoint
         await batches.aclose()
     assert got == ids
@@ -191,7 +191,7 @@ async def test_a_file_that_is_rotated_while_older_ones_are_read_loses_no_job(tmp
     with pytest.raises(AuditordError, match="history was rotated while it was read"):
         await at.keep(rotated_after_the_first_file())
     await run(chosen, at)
-    made = [one.record_id for batch in at.kept for one in batch.records if isinstance(one, Record)]
+    made = [one.record.record_id for batch in at.kept for one in batch.records if isinstance(one, Produced)]
     assert sorted(made) == sorted(ids)
 
 
@@ -266,8 +266,8 @@ def names(folder: Path) -> Sequence[str]:
 
 async def test_a_file_of_one_job_is_recovered_from_quarantine(tmp_path: Path) -> None:
     assert HTCONDOR.convert is not None
-    record = HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": job_ad("s1", 1).printOld()})
-    assert isinstance(record, Record)
+    produced = HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": job_ad("s1", 1).printOld()})
+    assert isinstance(produced, Produced)
     with pytest.raises(AuditordError, match="not a ClassAd"):
         HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": "no ad"})
 

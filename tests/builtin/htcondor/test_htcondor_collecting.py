@@ -10,7 +10,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Record, Window
+from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Produced, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def run_and_fail(chosen: HTCondorConfig, at: FakeCollectorContext) -> tupl
     with pytest.raises(CommandFailed) as caught:
         await run(chosen, at)
     records = [one for batch in at.kept[before:] for one in batch.records]
-    return [one.record_id for one in records if isinstance(one, Record)], str(caught.value)
+    return [one.record.record_id for one in records if isinstance(one, Produced)], str(caught.value)
 
 
 @pytest.mark.parametrize("output", ["separated", "json", "jsonl"])
@@ -277,7 +277,7 @@ async def test_one_broken_job_is_quarantined_and_recovered_by_another_configurat
     assert HTCONDOR.convert is not None
     [entry] = [one for one in broken.values() if "Cores" in one.reason]
     mended = HTCONDOR.convert(config(components=[{"name": "Memory", "key": "MemoryProvisioned"}]), entry.raw)
-    assert isinstance(mended, Record)
+    assert isinstance(mended, Produced)
     with pytest.raises(AuditordError, match="Cores"):
         HTCONDOR.convert(config(), entry.raw)
     with pytest.raises(AuditordError, match="discard"):
@@ -298,6 +298,9 @@ async def test_a_job_whose_attribute_was_not_asked_for_is_fetched_by_its_id(pool
     again = context(pool, job=HTCONDOR.job_of(entry.raw))
     [record] = await again.keep(HTCONDOR.collect(mended, again))
     assert record.record_id == f"htcondor-{job}"
+    [produced] = again.kept[-1].records
+    assert isinstance(produced, Produced)
+    assert produced.source_id == entry.source_id, "so that the entry is resolved"
     assert [(each.name, each.amount) for each in record.components] == [("Disk", 5)]
 
 
