@@ -336,8 +336,8 @@ def _read(source: Source, file: HistoryFile, start: int) -> Piece:
 
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
-_REMEMBERED: Final = timedelta(days=3650)
-"""The time for which a file is remembered, so that one that could not be removed does not count as new."""
+_REMEMBERED: Final = timedelta(days=30)
+"""The time for which a file that could not be removed does not count as new. After that it is sent again: a no-op."""
 
 
 class JobFile(msgspec.Struct, frozen=True):

@@ -249,6 +249,7 @@ async def test_a_folder_of_jobs_is_emptied_once_their_records_are_safe(tmp_path:
     assert [one.raw for one in dry] == [{"ad": "no ad"}]
     assert await run(chosen, at) == expected
     assert names(tmp_path) == [".history.3.0.tmp", "history.1.0", "history.2.0", "history.4.0"]
+    assert max(at.remembered.values()) <= NOW + timedelta(days=31), "or the spool grows with every job"
     at.dry_run = True
     assert await run(chosen, at) == []
     at.dry_run = False
