@@ -353,7 +353,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
         Form(
             lambda note: [*scontrol, "show", "job", note.question, "--details", "--oneliner"],
             lambda printed, _: parse_job(printed),
-            "scontrol prints fields twice or in another order: a user may have written them",
+            "scontrol prints fields twice or in another order (a user may have written them), or the job was resized",
         ),
     ]
 
