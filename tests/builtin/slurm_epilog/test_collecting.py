@@ -252,6 +252,17 @@ async def test_a_finished_run_that_is_requeued_has_the_later_end_whoever_is_firs
     assert epilog.left() == []
 
 
+async def test_a_late_note_is_not_taken_for_one_of_the_next_run_alone(epilog: Epilog) -> None:
+    """slurmctld may start an epilog minutes after the end, when the job's next run is over as well."""
+    slurm = Slurm()
+    slurm.add("251", State="NODE_FAIL")
+    slurm.add("251", end=END + timedelta(minutes=3), Start="1795174244")
+    epilog.note("251", at=END + timedelta(minutes=4), SLURM_JOB_RESTART_COUNT="0")
+    epilog.note("251", at=END + timedelta(minutes=4), SLURM_JOB_RESTART_COUNT="1")
+    starts = {int(record.start_time.timestamp()) for record in await run(config(epilog), context(slurm))}
+    assert (starts, epilog.left()) == ({1795174000, 1795174244}, [])
+
+
 async def test_a_note_that_is_read_after_the_requeue_is_about_the_run_that_it_was(epilog: Epilog) -> None:
     slurm = Slurm()
     slurm.add("251", end=END + timedelta(seconds=44), State="REQUEUED")

@@ -289,16 +289,13 @@ def _began_before(run: Run, note: JobNote) -> bool:
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
-    """Return runs without a note of their own: those before a resizing, and those that ended in a requeue."""
+    """Return runs that may have no note of their own: those before a resizing or requeue, and those noted late."""
     starts = {run.allocation["Start"] for run in near}
     return [
         run
         for run in of_job
         if run not in near
-        and (
-            (run.state == RESIZING and run.allocation["Start"] in starts)
-            or (run.state == REQUEUED and _ended_within(run, note, _DAY))
-        )
+        and (_ended_within(run, note, _DAY) or (run.state == RESIZING and run.allocation["Start"] in starts))
     ]
 
 
