@@ -127,7 +127,10 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
         ads = ads[: max(within, default=0)]
     if not names and position.anchors:  # an answer that was truncated to nothing looks the same
         return Answer(ads, printed.unreadable, names, _EMPTY)
-    whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
+    if position.first:
+        whole = only_newest or await _reaches(source, schedd, printed.ads, position.earliest)
+    else:  # the ends of its jobs prove nothing: an answer that reached so far back would contain an anchor
+        whole = await _is_everything(source, schedd, printed.ads)
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
 
 

@@ -139,6 +139,19 @@ async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:
     assert await run(config(), at) == ids[:-4]
 
 
+async def test_jobs_that_stayed_in_the_queue_for_days_do_not_hide_a_gap(pool: Player) -> None:
+    at = context(pool)
+    pool.add("s1", 1)
+    await run(config(), at)
+    at.moment += HOUR
+    ids = [f"htcondor-{pool.add('s1', number)}" for number in range(2, 12)]
+    ids += [f"htcondor-{pool.add('s1', number, end=EPOCH - 5 * 86_400 + number)}" for number in range(12, 132)]
+    pool.disturb(s1={"cap": 110})
+    got, _ = await run_and_fail(config(helper_max_history=110), at)
+    pool.disturb()
+    assert sorted([*got, *await run(config(), at)]) == sorted(ids)
+
+
 @pytest.mark.parametrize("old", [False, True])
 async def test_a_first_answer_at_the_limit_is_not_taken_for_the_whole_history(pool: Player, *, old: bool) -> None:
     ids = [f"htcondor-{pool.add('s1', number, end=EPOCH - 600 + number)}" for number in range(1, 13)]
