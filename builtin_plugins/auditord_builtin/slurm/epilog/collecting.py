@@ -347,7 +347,8 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     command = [*squeue, "--noheader", "--states=all"]
     incomplete = "slurmctld lacks something that is needed, such as the owner, or the size before a resize"
     return [
-        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, incomplete, "{"),
+        # By the raw id, since scontrol prints all tasks of an array in JSON even if asked for one.
+        Form(lambda note: [*scontrol, "show", "job", note.job_id, "--json"], parse_json, incomplete, "{"),
         *(
             [Form(lambda note: [*command, f"--jobs={note.question}", SQUEUE_FORMAT], parse_squeue, incomplete)]
             if squeue
