@@ -3,12 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Final
 
 from anyio import to_thread
 from msgspec.structs import asdict, replace
 
 from auditord_builtin.files.reading import (
+    SUFFIXES,
     Dropped,
     FileChanged,
     FilesConfig,
@@ -84,22 +86,37 @@ class _Run:
             async for batch in self._collect_file(file, Position.restored(file.identity, pending.get(file.name))):
                 yield batch
             self.context.report_progress(number / len(files))
-        if self.refused:
-            raise AuditordError(
-                f"{counted(len(self.refused), 'file stays', 'files stay')} in place: {'; '.join(self.refused[:10])}"
-            )
+        self._check_refused("stays in place", "stay in place")
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
-        """Yield the window's records from files that were collected before."""
+        """Yield the window's records from files that were collected before, except those that were rotated like logs.
+
+        Raises:
+            AuditordError: some files cannot be read by the current options.
+        """
         done = self.results.done
-        for name in sorted(name for name in done.names() if not name.startswith(".")):
-            position = Position(identity(done.status(name)))
-            while not position.whole:
-                part = await to_thread.run_sync(read_part, self.config, done, name, position)
-                position = part.position
-                records = [each for each in part.outcomes.records if isinstance(each, Record)]
-                ends = ((record, record.stop_time or record.start_time) for record in records)
-                yield Batch([record for record, end in ends if window.start <= end < window.stop])
+        for name in sorted(name for name in done.names() if PurePath(name).suffix in SUFFIXES):
+            try:
+                async for batch in self._read_again(name, window):
+                    yield batch
+            except InvalidRecord as error:
+                self.refused.append(f"{done.path / name}: {error}")
+        self._check_refused("cannot be read again", "cannot be read again")
+
+    async def _read_again(self, name: str, window: Window) -> AsyncIterator[Batch]:
+        done = self.results.done
+        position = Position(identity(done.status(name)))
+        while not position.whole:
+            part = await to_thread.run_sync(read_part, self.config, done, name, position)
+            position = part.position
+            records = [each for each in part.outcomes.records if isinstance(each, Record)]
+            ends = ((record, record.stop_time or record.start_time) for record in records)
+            yield Batch([record for record, end in ends if window.start <= end < window.stop])
+
+    def _check_refused(self, one: str, several: str) -> None:
+        if self.refused:
+            count = counted(len(self.refused), f"file {one}", f"files {several}")
+            raise AuditordError(f"{count}: {'; '.join(self.refused[:10])}")
 
     async def _collect_file(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
         """Yield the batches of a file. Errors in a file do not stop the run."""

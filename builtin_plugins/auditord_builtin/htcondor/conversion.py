@@ -104,7 +104,7 @@ def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
         reason = _reason_to_skip(config, ad.row)
-        return Skipped(reason) if reason else _converted(config, ad.row)
+        return Skipped(reason) if reason else _converted(config, ad)
     except InvalidRecord as error:
         return _quarantined(config, ad, str(error))
     except Exception as error:  # noqa: BLE001 users' input must not stop other jobs
@@ -135,7 +135,8 @@ def _wall_clock(row: Row) -> Decimal:
     return parse_number(_plain(row[WALL_CLOCK])) if WALL_CLOCK in row else Decimal(0)
 
 
-def _converted(config: HTCondorConfig, row: Row) -> Converted:
+def _converted(config: HTCondorConfig, ad: JobAd) -> Converted:
+    row = ad.row
     start, stop = _times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
@@ -155,7 +156,7 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
     # A job is in the history once, so the same id with another start time is not another run but an error to report.
-    return Converted(record, left_out)
+    return Converted(Produced(record, source_id=job_name(ad, epochs=config.epochs)), left_out)
 
 
 def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:

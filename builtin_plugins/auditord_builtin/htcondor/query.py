@@ -193,7 +193,7 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
         # HTCondor creates the file when the first job leaves the queue.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
-            raise
+            raise _naming_option(error) from error
         source.context.log.warning(
             "%s does not exist yet: no job has left the queue, or the path is wrong", config.history_file
         )
@@ -202,6 +202,15 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
     if not result.stdout and any(word in complaint.lower() for word in ("error", "fail", "unable")):
         raise CommandFailed(f"condor_history: {complaint[-400:]}")  # no output means "no jobs" only without an error
     return result.stdout
+
+
+def _naming_option(error: CommandFailed) -> CommandFailed:
+    """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
+    option = "query_timeout" if error.timed_out else "query_max_output" if error.printed_too_much else None
+    if option is None:
+        return error
+    text = f"{error} (option {option})"
+    return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import re
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -114,24 +115,38 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
     query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
     printed = await run_query_around(source, query)
+    if query.stop_at is not None and not _is_passed(names_of(config, printed.ads), position, query.stop_at):
+        printed = await run_query_around(source, replace(query, stop_at=None))
     ads, names = printed.ads, names_of(config, printed.ads)
-    place = _place(names, position)
-    if place is not None:
-        return Answer(ads[:place], printed.unreadable, names, doubt=None)
+    if known := _known(names, position):
+        new = [ad for place, ad in enumerate(ads[: max(known)]) if place not in known]
+        return Answer(new, printed.unreadable, names, doubt=None)
     if position.first:
         # Do not filter each ad by its end, since a job can stay in the queue for days after it ended.
         within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
         ads = ads[: max(within, default=0)]
     if not names and position.anchors:  # an answer that was truncated to nothing looks the same
         return Answer(ads, printed.unreadable, names, _EMPTY)
-    whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
+    if position.first:
+        whole = only_newest or await _reaches(source, schedd, printed.ads, position.earliest)
+    else:  # the ends of its jobs prove nothing: an answer that reached so far back would contain an anchor
+        whole = await _is_everything(source, schedd, printed.ads)
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
 
 
-def _place(names: Sequence[str], position: Position) -> int | None:
-    """Return the index of the newest ad that was read before; None if there is none."""
+def _known(names: Sequence[str], position: Position) -> set[int]:
+    """Return the indices of the ads that were read before.
+
+    New ads can be on both sides of one: a schedd that crashed appends the same ad again, after those of other jobs.
+    """
     known = set(position.anchors)
-    return next((n for n, name in enumerate(names) if name in known or without_time(name) in known), None)
+    return {place for place, name in enumerate(names) if name in known or without_time(name) in known}
+
+
+def _is_passed(names: Sequence[str], position: Position, stop: str) -> bool:
+    """Return False if the answer lacks an anchor newer than ``stop``, so that a copy of ``stop`` may have ended it."""
+    newer = position.anchors[: position.anchors.index(stop)]
+    return {*names, *map(without_time, names)}.issuperset(newer)
 
 
 def _stop(position: Position) -> str | None:
@@ -184,6 +199,7 @@ def _entered(ad: JobAd) -> int:
 _PIECE: Final = 8 * 1024**2
 _HEAD: Final = 1024**2
 _END: Final = b"\n***"
+_ATTRIBUTE: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]* *=")
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -197,7 +213,7 @@ class HistoryFile(msgspec.Struct, frozen=True):
     """A history file.
 
     Args:
-        name: the fingerprint of the file's first ad; empty if it has none.
+        name: the fingerprint of the file's first ad, or of its first MiB if the ad is longer; empty if it has none.
         current: the configured path if HTCondor appends to this file, else None.
     """
 
@@ -227,7 +243,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         _warn_of_lost_files(context, checkpoint, found)
     for number, file in enumerate(found, start=1):
         done = 0 if again else checkpoint.files.get(file.name, 0)
-        while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
+        while (piece := await to_thread.run_sync(_read, source, file, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = msgspec.structs.replace(checkpoint, files={**checkpoint.files, file.name: done})
             batch = await classify(source, _chosen(source, checkpoint, piece.ads))
@@ -281,8 +297,11 @@ def _find(paths: Sequence[Path]) -> list[HistoryFile]:
 def _fingerprint(path: Path) -> str:
     head = _bytes(path, 0, _HEAD)
     banner = head.find(_END)
-    end = head.find(b"\n", banner + 1)
-    return hashlib.sha256(head[:end]).hexdigest()[:32] if banner >= 0 and end >= 0 else ""
+    end = head.find(b"\n", banner + 1) if banner >= 0 else -1
+    if end < 0:  # the first ad is incomplete, is longer than the head, or is none, as in a compressed file
+        is_long_ad = len(head) == _HEAD and _ATTRIBUTE.match(head) is not None
+        return hashlib.sha256(head).hexdigest()[:32] if is_long_ad else ""
+    return hashlib.sha256(head[:end]).hexdigest()[:32]
 
 
 def _bytes(path: Path, start: int, count: int) -> bytes:
@@ -298,15 +317,21 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
         raise AuditordError(f"cannot read the history file {path}: {error}") from error
 
 
-def _read(source: Source, path: Path, start: int) -> Piece:
-    """Return the complete ads after ``start``; a piece of size 0 if there are none."""
+def _read(source: Source, file: HistoryFile, start: int) -> Piece:
+    """Return the complete ads after ``start``; a piece of size 0 if there are none.
+
+    Raises:
+        AuditordError: the file cannot be read, or another file has got its path.
+    """
     count = _PIECE
     while True:
-        text = _bytes(path, start, count)
+        text = _bytes(file.path, start, count)
         size = whole_ads(text)
         if size or len(text) < count:
             break
         count *= 2  # the ad is longer than a piece
+    if text and _fingerprint(file.path) != file.name:
+        raise AuditordError(f"{file.path} was rotated while it was read; the next run reads the rest")
     texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
     columns = wanted_columns(source.config)
     return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)
@@ -314,8 +339,8 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
-_REMEMBERED: Final = timedelta(days=3650)
-"""The time for which a file is remembered, so that one that could not be removed does not count as new."""
+_REMEMBERED: Final = timedelta(days=30)
+"""The time for which a file that could not be removed does not count as new. After that it is sent again: a no-op."""
 
 
 class JobFile(msgspec.Struct, frozen=True):

@@ -61,10 +61,16 @@ class Checkpoint(msgspec.Struct, frozen=True):
     rescan_from: datetime | None = None
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
-        """Start a rescan if one is due and none is in progress."""
-        if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
+        """Start a rescan if one is due and none is in progress.
+
+        A time in the future is from a clock that was ahead. Then a rescan is due, also instead of one in progress.
+        """
+        was_ahead = max(self.until, self.rescanned, self.rescan_from or self.until) > now
+        goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
+        if not config.rescan_window or (goes_on and not was_ahead):
             return self
-        return structs.replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
+        start = max(until - config.rescan_window, self.earliest)
+        return structs.replace(self, rescanned=min(self.rescanned, now), rescan_from=start)
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -91,7 +97,9 @@ def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerat
 
 
 async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
-    remember = context.now() + config.memory + _MARGIN
+    now = context.now()
+    remember = now + config.memory + _MARGIN
+    period = Window(period.start, min(period.stop, now - config.lag))  # the steps of later jobs may not be known yet
     async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             yield await account_for(config, piece.found, remember)
@@ -137,13 +145,18 @@ class _NewJobs:
         self._context.report_progress(1.0)
 
     async def _read_new(self) -> AsyncGenerator[Batch, None]:
-        """Read from the previous ``until`` minus the overlap up to now minus the lag."""
+        """Read from the previous ``until`` minus the overlap up to now minus the lag.
+
+        If the previous ``until`` is in the future, the clock was ahead. Then ``until`` moves back, and the rescan finds
+        the jobs that ended in the meantime.
+        """
         config, context, known = self._config, self._context, self._checkpoint
-        period = Window(max(known.until - config.overlap, known.earliest), self._until)
+        done = min(known.until, self._until)
+        period = Window(max(done - config.overlap, known.earliest), self._until)
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
             async for piece in pieces:
                 if piece.until is not None:
-                    self._checkpoint = structs.replace(known, until=max(known.until, piece.until))
+                    self._checkpoint = structs.replace(known, until=max(done, piece.until))
                 yield self._at_checkpoint(await self._account_for(piece.found))
                 _report(context, period, piece)
 

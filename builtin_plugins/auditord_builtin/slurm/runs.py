@@ -129,8 +129,12 @@ def job_of_step(job_id: str) -> str | None:
 
 
 def source_id(row: Row) -> str:
-    """Return the name of a run or step that messages and the quarantine use."""
-    return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
+    """Return the name of a run or step that messages and the quarantine use.
+
+    The rows of a resized job have the same start, but each has the time of its resizing as its submission.
+    """
+    began = max(row["Start"], row.get("Submit", ""))  # texts of seconds; rows of earlier versions have no Submit
+    return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{began}"
 
 
 def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:

@@ -77,7 +77,7 @@ components:
 
 def test_an_imported_file_yields_what_auditors_collector_sent(slurm_jobs: SlurmJobs, tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.environment["AUDITORD_STATE_DIR"] = str(site.state)
+    site.environment |= {"AUDITORD_STATE_DIR": str(site.state), "AUDITORD_COLLECTORS__SLURM__LAG": "0s"}
     auditors = tmp_path / "slurm_collector.yml"
     auditors.write_text(AUDITORS.format(since=slurm_jobs.since.isoformat()))
     imported = site.command("config", "import", str(auditors))

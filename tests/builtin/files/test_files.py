@@ -254,6 +254,24 @@ async def test_a_period_is_found_again_in_what_was_taken_in(drop: DropFolder) ->
     assert drop.tree() == {"done": ["a.csv"]}
 
 
+async def test_files_in_done_that_cannot_be_read_again_hide_no_others(drop: DropFolder) -> None:
+    drop.put("a.csv", "record_id,start_time,ncpu\n1,2026-02-01T00:00:00Z,8\n")
+    for name in ("b", "c", "d"):
+        drop.put(f"{name}.csv", f"record_id,start_time\n{name},2026-02-01T00:00:00Z\n")
+    rules = [{"name": "Cores", "key": "ncpu", "optional": True}]
+    at = context(drop)
+    assert ids(await run(config(drop, components=rules), at)) == ["1", "b", "c", "d"]
+    done = drop.results / "done"
+    (done / "b.csv").rename(done / "b.csv.1")  # as logrotate does
+    (done / "c.csv").rename(done / "c.csv.2.gz")
+    at.window = Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert ids(await run(config(drop, components=rules), at)) == ["1", "d"]
+    at.kept.clear()
+    with pytest.raises(AuditordError, match=r"1 file cannot be read again: .*/done/a.csv: unknown columns: 'ncpu'"):
+        await run(config(drop), at)
+    assert [record.record_id for batch in at.kept for record in batch.records if isinstance(record, Record)] == ["d"]
+
+
 async def test_without_the_folder_a_run_fails_and_says_so(drop: DropFolder) -> None:
     with pytest.raises(AuditordError, match="create it"):
         await run(config(drop, folder=drop.folder / "missing"), context(drop))

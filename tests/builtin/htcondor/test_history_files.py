@@ -1,7 +1,7 @@
 """History files and PER_JOB_HISTORY_DIR as sources, in the forms of several versions of HTCondor (written by hand)."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.ads import parse_ad, split_ads
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import AuditordError, InvalidRecord, JobChoice, Quarantined, Record, Window
+from auditord_hookspecs import AuditordError, Batch, InvalidRecord, JobChoice, Produced, Quarantined, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_pieces_are_durable_one_by_one(tmp_path: Path, monkeypatch: pytest
         for _ in range(2):
             batch = await anext(batches, None)
             if batch is not None:
-                got += [one.record_id for one in batch.records if isinstance(one, Record)]
+                got += [one.record.record_id for one in batch.records if isinstance(one, Produced)]
                 at.checkpoint = batch.checkpoint
         await batches.aclose()
     assert got == ids
@@ -162,6 +162,37 @@ async def test_an_ad_longer_than_a_piece(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 64)
     ids = append(tmp_path / "history", 1, 2)
     assert await run(config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW)) == ids
+
+
+async def test_a_file_whose_first_ad_is_longer_than_a_mebibyte_is_read(tmp_path: Path) -> None:
+    """Users can write such ads, and the other jobs of the file must not be missing."""
+    path = tmp_path / "history"
+    ids = append(path, 1, Arguments="x" * 1_200_000) + append(path, 2)
+    (tmp_path / "history.20260101T000000.gz").write_bytes(os.urandom(1_200_000).replace(b"=", b"-"))
+    at, chosen = FakeCollectorContext(moment=NOW), config(history_paths=[path])
+    assert await run(chosen, at) == ids
+    path.rename(tmp_path / "history.20260329T120000")
+    at.remembered.clear()
+    assert await run(chosen, at) == []
+
+
+async def test_a_file_that_is_rotated_while_older_ones_are_read_loses_no_job(tmp_path: Path) -> None:
+    path, chosen = tmp_path / "history", config(history_paths=[tmp_path / "history"])
+    ids = append(tmp_path / "history.20260101T000000", 1, 2, 3) + append(path, 4, 5, 6, 7)
+    at = FakeCollectorContext(moment=NOW)
+
+    async def rotated_after_the_first_file() -> AsyncIterator[Batch]:
+        async for batch in HTCONDOR.collect(chosen, at):
+            yield batch
+            if batch.records and path.exists():
+                path.rename(tmp_path / "history.20260329T120000")
+                ids.extend(append(path, 8, 9))
+
+    with pytest.raises(AuditordError, match="history was rotated while it was read"):
+        await at.keep(rotated_after_the_first_file())
+    await run(chosen, at)
+    made = [one.record.record_id for batch in at.kept for one in batch.records if isinstance(one, Produced)]
+    assert sorted(made) == sorted(ids)
 
 
 async def test_a_constraint_and_a_window(tmp_path: Path) -> None:
@@ -218,6 +249,7 @@ async def test_a_folder_of_jobs_is_emptied_once_their_records_are_safe(tmp_path:
     assert [one.raw for one in dry] == [{"ad": "no ad"}]
     assert await run(chosen, at) == expected
     assert names(tmp_path) == [".history.3.0.tmp", "history.1.0", "history.2.0", "history.4.0"]
+    assert max(at.remembered.values()) <= NOW + timedelta(days=31), "or the spool grows with every job"
     at.dry_run = True
     assert await run(chosen, at) == []
     at.dry_run = False
@@ -235,8 +267,8 @@ def names(folder: Path) -> Sequence[str]:
 
 async def test_a_file_of_one_job_is_recovered_from_quarantine(tmp_path: Path) -> None:
     assert HTCONDOR.convert is not None
-    record = HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": job_ad("s1", 1).printOld()})
-    assert isinstance(record, Record)
+    produced = HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": job_ad("s1", 1).printOld()})
+    assert isinstance(produced, Produced)
     with pytest.raises(AuditordError, match="not a ClassAd"):
         HTCONDOR.convert(config(per_job_history_dir=tmp_path), {"ad": "no ad"})
 

@@ -10,7 +10,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Record, Window
+from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Produced, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def run_and_fail(chosen: HTCondorConfig, at: FakeCollectorContext) -> tupl
     with pytest.raises(CommandFailed) as caught:
         await run(chosen, at)
     records = [one for batch in at.kept[before:] for one in batch.records]
-    return [one.record_id for one in records if isinstance(one, Record)], str(caught.value)
+    return [one.record.record_id for one in records if isinstance(one, Produced)], str(caught.value)
 
 
 @pytest.mark.parametrize("output", ["separated", "json", "jsonl"])
@@ -110,6 +110,19 @@ async def test_one_schedd_that_fails_stops_no_other(pool: Player) -> None:
     assert await run(chosen, at) == [f"htcondor-{one}"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "option"), [("timed_out", "query_timeout"), ("printed_too_much", "query_max_output")]
+)
+async def test_an_exceeded_limit_names_its_option(limit: str, option: str) -> None:
+    """The first run reads the whole history, which may be too much for the defaults."""
+
+    def fail(_: Sequence[str]) -> bytes:
+        raise CommandFailed("`condor_history` was killed", **{limit: True})
+
+    at = FakeCollectorContext(moment=NOW, commands=fail)
+    assert f"s1: `condor_history` was killed (option {option})" in (await run_and_fail(config(), at))[1]
+
+
 async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:
     at = context(pool)
     pool.add("s1", 1)
@@ -124,6 +137,19 @@ async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:
     assert at.checkpoint["schedds"]["s1"] == position
     pool.disturb()
     assert await run(config(), at) == ids[:-4]
+
+
+async def test_jobs_that_stayed_in_the_queue_for_days_do_not_hide_a_gap(pool: Player) -> None:
+    at = context(pool)
+    pool.add("s1", 1)
+    await run(config(), at)
+    at.moment += HOUR
+    ids = [f"htcondor-{pool.add('s1', number)}" for number in range(2, 12)]
+    ids += [f"htcondor-{pool.add('s1', number, end=EPOCH - 5 * 86_400 + number)}" for number in range(12, 132)]
+    pool.disturb(s1={"cap": 110})
+    got, _ = await run_and_fail(config(helper_max_history=110), at)
+    pool.disturb()
+    assert sorted([*got, *await run(config(), at)]) == sorted(ids)
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -277,7 +303,7 @@ async def test_one_broken_job_is_quarantined_and_recovered_by_another_configurat
     assert HTCONDOR.convert is not None
     [entry] = [one for one in broken.values() if "Cores" in one.reason]
     mended = HTCONDOR.convert(config(components=[{"name": "Memory", "key": "MemoryProvisioned"}]), entry.raw)
-    assert isinstance(mended, Record)
+    assert isinstance(mended, Produced)
     with pytest.raises(AuditordError, match="Cores"):
         HTCONDOR.convert(config(), entry.raw)
     with pytest.raises(AuditordError, match="discard"):
@@ -298,6 +324,9 @@ async def test_a_job_whose_attribute_was_not_asked_for_is_fetched_by_its_id(pool
     again = context(pool, job=HTCONDOR.job_of(entry.raw))
     [record] = await again.keep(HTCONDOR.collect(mended, again))
     assert record.record_id == f"htcondor-{job}"
+    [produced] = again.kept[-1].records
+    assert isinstance(produced, Produced)
+    assert produced.source_id == entry.source_id, "so that the entry is resolved"
     assert [(each.name, each.amount) for each in record.components] == [("Disk", 5)]
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import CommandFailed, Record
+from auditord_hookspecs import CommandFailed, Produced
 from tests.builtin.htcondor.history_player import EPOCH, Player
 
 NOW = datetime.fromtimestamp(EPOCH, UTC)
@@ -114,7 +114,9 @@ class Scenario:
         self._note_progress()
 
     def records(self) -> list[str]:
-        return [one.record_id for batch in self.context.kept for one in batch.records if isinstance(one, Record)]
+        return [
+            one.record.record_id for batch in self.context.kept for one in batch.records if isinstance(one, Produced)
+        ]
 
     async def live(self, events: Sequence[tuple[Any, ...]]) -> None:
         await self.run({})

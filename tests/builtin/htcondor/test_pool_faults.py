@@ -225,6 +225,22 @@ async def test_a_copy_of_the_ad_at_which_reading_stops_stops_nothing(pool: Playe
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("copied", [(1,), (2,), (3,), (1, 2), (3, 2)])
+async def test_the_same_ad_again_hides_no_jobs_that_ended_before_it(
+    pool: Player, mode: str, copied: Sequence[int]
+) -> None:
+    """A removed job, or one that was left in the queue, keeps its status, and so the name of its ad."""
+    at, chosen = context(pool), config(pool, mode)
+    put(pool, plain(1), plain(2), plain(3))
+    assert len(await collect(chosen, at)) == 3
+    put(pool, plain(5), plain(6), *map(plain, copied), plain(7))
+    ids = [record.record_id.split("#")[1] for record in await collect(chosen, at)]
+    assert sorted(ids) == ["5.0", "6.0", "7.0"]
+    put(pool, plain(8))
+    assert [record.record_id.split("#")[1] for record in await collect(chosen, at)] == ["8.0"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 async def test_collected_again_a_job_is_its_most_complete_ad_alone(pool: Player, mode: str) -> None:
     put(pool, *reversed(recorded_ads(THRICE)))
     [record] = await collect(config(pool, mode), context(pool, job=JobChoice("3.21")))

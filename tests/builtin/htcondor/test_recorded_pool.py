@@ -17,7 +17,7 @@ from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
 from auditord_builtin.htcondor.query import wanted_columns
-from auditord_hookspecs import Batch, Record
+from auditord_hookspecs import Batch, Produced
 from auditord_hookspecs.outcomes import Converted, Skipped
 from tests.builtin.htcondor.history_player import Player, history_text, json_text, one_line, read_ads
 from tests.builtin.htcondor.recordings import (
@@ -92,7 +92,7 @@ def test_bytes_that_are_no_text_are_kept_as_replacements() -> None:
 def records_of(batches: Sequence[Batch]) -> dict[str, tuple[str, ...]]:
     """The first record of each job, as the record store keeps it."""
     found: dict[str, tuple[str, ...]] = {}
-    for record in (one for batch in batches for one in batch.records if isinstance(one, Record)):
+    for record in (one.record for batch in batches for one in batch.records if isinstance(one, Produced)):
         found.setdefault(record.record_id.removeprefix("htcondor-"), figures(record))
     return found
 

@@ -213,12 +213,47 @@ async def test_jobs_within_the_lag_wait_for_the_next_run() -> None:
     assert await run(config(lag="1m"), at) == ["slurm-1"]
 
 
-async def test_a_clock_that_goes_back_does_not_move_the_checkpoint_back() -> None:
-    at = context(Sacct())
+async def test_a_clock_that_goes_back_costs_no_job_and_counts_none_twice() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - HOUR)
+    at = context(sacct)
+    assert await run(config(), at) == ["slurm-1"]
+    at.moment = NOW - 5 * HOUR
+    assert await run(config(), at) == []
+    sacct.add("2", NOW - 2 * HOUR)
+    at.moment = NOW + timedelta(minutes=5)
+    assert await run(config(), at) == ["slurm-2"]
+    at.moment = NOW - timedelta(days=365)  # before the beginning of the accounting
+    assert await run(config(), at) == []
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW + timedelta(minutes=5)
+
+
+async def test_a_clock_that_was_ahead_for_one_run_hides_no_jobs() -> None:
+    sacct = Sacct()
+    at = context(sacct)
     await run(config(), at)
-    at.moment -= 5 * HOUR
+    at.moment = NOW + timedelta(days=30)
     await run(config(), at)
-    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
+    sacct.add("1", NOW + HOUR)
+    sacct.add("2", NOW + 9 * HOUR)
+    at.moment = NOW + 9 * HOUR + timedelta(minutes=5)
+    assert sorted(await run(config(), at)) == ["slurm-1", "slurm-2"]
+    sacct.add("3", NOW + 9 * HOUR + timedelta(minutes=6))
+    at.moment += 5 * HOUR
+    assert await run(config(rescan_window="0s"), at) == ["slurm-3"], "the checkpoint is right again"
+
+
+async def test_a_rescan_that_was_broken_off_while_the_clock_was_ahead_does_not_prevent_others() -> None:
+    at = context(sacct := Sacct())
+    await run(config(), at)
+    at.moment = NOW + timedelta(days=30)
+    async for batch in SLURM.collect(config(), at):
+        at.checkpoint = batch.checkpoint
+        if at.checkpoint["rescan_from"] is not None:
+            break
+    sacct.add("1", NOW + HOUR)
+    at.moment = NOW + 26 * HOUR
+    assert await run(config(), at) == ["slurm-1"]
 
 
 async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
@@ -262,6 +297,18 @@ async def test_one_broken_job_is_quarantined_and_the_others_are_not() -> None:
     assert not at.kept[-1].quarantined
 
 
+async def test_each_row_of_a_resized_job_has_its_own_entry_in_quarantine() -> None:
+    """They have the same id and start, and only one entry is kept for each source id."""
+    start, resized = (f"{(NOW - hours * HOUR).timestamp():.0f}" for hours in (4, 3))
+    sacct = Sacct()
+    sacct.add("7", NOW - 3 * HOUR, "RESIZING", Start=start, Submit=str(int(start) - 9), NCPUS="many")
+    sacct.add("7", NOW - HOUR, Start=start, Submit=resized, NCPUS="few")
+    at = context(sacct)
+    await run(config(), at)
+    names = [one.source_id for batch in at.kept for one in batch.quarantined]
+    assert names == [f"c1/7@{start}", f"c1/7@{resized}"]
+
+
 async def test_a_window_is_collected_exactly_again_and_again() -> None:
     sacct = Sacct()
     for hour in range(1, 6):
@@ -271,6 +318,19 @@ async def test_a_window_is_collected_exactly_again_and_again() -> None:
     assert sorted(await run(config(), at)) == expected
     assert sorted(await run(config(), at)) == expected
     assert all(batch.checkpoint is None for batch in at.kept)
+
+
+async def test_a_window_up_to_now_leaves_the_latest_jobs_to_the_next_run() -> None:
+    """Their last steps may not be known yet, and then their records would lack figures for good."""
+    sacct = Sacct()
+    sacct.add("1", NOW - timedelta(seconds=61))
+    sacct.add("2", NOW - timedelta(seconds=59))
+    at = context(sacct)
+    chosen = config(lag="1m")
+    at.window = Window(NOW - HOUR, NOW)
+    assert await run(chosen, at) == ["slurm-1"]
+    at.window, at.moment = None, NOW + timedelta(minutes=5)
+    assert await run(chosen, at) == ["slurm-2"]
 
 
 async def test_running_jobs_become_open_records_once_and_are_closed_by_the_same_id() -> None:

@@ -140,6 +140,23 @@ async def test_a_job_that_scontrol_has_forgotten_is_sought_in_the_database(epilo
     assert slurm.asked == ["scontrol 251", "sacct 251"]
 
 
+@pytest.mark.parametrize("form", ["--json", "--oneliner"])
+async def test_a_job_of_which_scontrol_says_nothing_on_standard_error_is_forgotten(epilog: Epilog, form: str) -> None:
+    """It prints JSON with an error, or, while it knows other tasks of the array, ``Job 7_4 not found``."""
+
+    def play(argv: Sequence[str]) -> bytes:
+        if argv[-1] == form and {"7_4", "11"} & {*argv}:
+            raise CommandFailed(f"`scontrol show job … {form}` ended with exit code 1", exit_code=1)
+        return slurm(argv)
+
+    slurm = Slurm({"251": TEXT})
+    slurm.add("7_4", raw="11")
+    epilog.note("11", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="4")
+    epilog.note("251")
+    at = FakeCollectorContext(moment=NOW, commands=play)
+    assert {record.record_id for record in await run(config(epilog, squeue=[]), at)} == {"slurm-7_4", "slurm-251"}
+
+
 async def test_figures_of_steps_need_sacct_and_a_little_time(epilog: Epilog) -> None:
     slurm, rules = Slurm({"251": TEXT}), [{"name": "CPU", "key": "TotalCPU", "key_type": "Time"}]
     slurm.add("251", TotalCPU="00:10")
@@ -233,6 +250,17 @@ async def test_a_finished_run_that_is_requeued_has_the_later_end_whoever_is_firs
     assert later.replaces
     assert made[second].record.record_id == "slurm-251"
     assert epilog.left() == []
+
+
+async def test_a_late_note_is_not_taken_for_one_of_the_next_run_alone(epilog: Epilog) -> None:
+    """slurmctld may start an epilog minutes after the end, when the job's next run is over as well."""
+    slurm = Slurm()
+    slurm.add("251", State="NODE_FAIL")
+    slurm.add("251", end=END + timedelta(minutes=3), Start="1795174244")
+    epilog.note("251", at=END + timedelta(minutes=4), SLURM_JOB_RESTART_COUNT="0")
+    epilog.note("251", at=END + timedelta(minutes=4), SLURM_JOB_RESTART_COUNT="1")
+    starts = {int(record.start_time.timestamp()) for record in await run(config(epilog), context(slurm))}
+    assert (starts, epilog.left()) == ({1795174000, 1795174244}, [])
 
 
 async def test_a_note_that_is_read_after_the_requeue_is_about_the_run_that_it_was(epilog: Epilog) -> None:

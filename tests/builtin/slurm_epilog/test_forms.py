@@ -68,6 +68,14 @@ def test_squeue_is_asked_for_one_job_in_any_state_without_a_headline(epilog: Epi
     assert columns == SQUEUE_FORMAT
 
 
+def test_scontrol_is_asked_for_one_task_and_not_for_the_json_of_its_array(epilog: Epilog) -> None:
+    """Of 10,000 tasks, it would print as many jobs for each note, and more than a command may print."""
+    note = JobNote("261.1.job", "261", FORGED_END, {"SLURM_ARRAY_JOB_ID": "254", "SLURM_ARRAY_TASK_ID": "1"})
+    in_json, _, as_text = forms(config(epilog))
+    assert in_json.argv(note) == ["scontrol", "show", "job", "261", "--json"]
+    assert as_text.argv(note) == ["scontrol", "show", "job", "254_1", "--details", "--oneliner"]
+
+
 def test_run_time_leaves_out_a_suspension() -> None:
     fields, members = parse_squeue(SQUEUE, "1034"), parse_json(JSON, "1034")
     assert fields

@@ -70,6 +70,10 @@ def test_a_newer_slurm_names_what_was_allocated() -> None:
     assert "cpu=4" in job["AllocTRES"]
 
 
+def test_of_a_resized_job_slurmctld_does_not_know_enough() -> None:
+    assert parse_job(recorded("gpu").replace(" StartTime=", " ResizeTime=1795174063 StartTime=")) is None
+
+
 def test_a_group_may_have_blanks_in_its_name() -> None:
     job = parse_job(recorded("gpu").replace("GroupId=atlas(", "GroupId=domain users("))
     assert job

@@ -289,16 +289,13 @@ def _began_before(run: Run, note: JobNote) -> bool:
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
-    """Return runs without a note of their own: those before a resizing, and those that ended in a requeue."""
+    """Return runs that may have no note of their own: those before a resizing or requeue, and those noted late."""
     starts = {run.allocation["Start"] for run in near}
     return [
         run
         for run in of_job
         if run not in near
-        and (
-            (run.state == RESIZING and run.allocation["Start"] in starts)
-            or (run.state == REQUEUED and _ended_within(run, note, _DAY))
-        )
+        and (_ended_within(run, note, _DAY) or (run.state == RESIZING and run.allocation["Start"] in starts))
     ]
 
 
@@ -318,6 +315,12 @@ ADVICE: Final = "when sacct knows it, collect its day again (auditord collect â€
 
 
 _FORGOTTEN: Final = "Invalid job id"
+_NOT_FOUND: Final = "ended with exit code 1"
+"""The end of the error if scontrol says on its standard output that it does not find the job.
+
+It does so in JSON, and if slurmctld knows only other tasks of the array.
+"""
+
 _UNSUPPORTED: Final = ("unrecognized option", "invalid option", "Invalid job format", "no program", "serializer")
 _MAX_OUTPUT: Final = 64 * 1024**2
 
@@ -344,7 +347,8 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     command = [*squeue, "--noheader", "--states=all"]
     incomplete = "slurmctld lacks something that is needed, such as the owner, or the size before a resize"
     return [
-        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, incomplete, "{"),
+        # By the raw id, since scontrol prints all tasks of an array in JSON even if asked for one.
+        Form(lambda note: [*scontrol, "show", "job", note.job_id, "--json"], parse_json, incomplete, "{"),
         *(
             [Form(lambda note: [*command, f"--jobs={note.question}", SQUEUE_FORMAT], parse_squeue, incomplete)]
             if squeue
@@ -353,7 +357,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
         Form(
             lambda note: [*scontrol, "show", "job", note.question, "--details", "--oneliner"],
             lambda printed, _: parse_job(printed),
-            "scontrol prints fields twice or in another order: a user may have written them",
+            "scontrol prints fields twice or in another order (a user may have written them), or the job was resized",
         ),
     ]
 
@@ -391,7 +395,7 @@ class Controller:
                 max_output=_MAX_OUTPUT,
             )
         except CommandFailed as error:
-            if _FORGOTTEN in str(error):
+            if _FORGOTTEN in str(error) or str(error).endswith(_NOT_FOUND):
                 return Unclear(FORGOTTEN)
             raise naming_option(error, "scontrol") if error.timed_out else error from error
         printed = result.stdout.decode(errors="replace")

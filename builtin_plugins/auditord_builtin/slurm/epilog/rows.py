@@ -171,10 +171,11 @@ def _state(value: Any) -> str:  # Any: a text, or a list of flags
 
 _ALLOCATED: Final = ("TRES", "AllocTRES")
 _ORDER: Final = (
-    *("UserId", "GroupId", "MCS_label", "Account", "QOS", "JobState", "Restarts", "RunTime", "SubmitTime"),
-    *("StartTime", "EndTime", "Partition", "NodeList", "NumNodes", "NumCPUs", "ReqB:S:C:T", *_ALLOCATED, "Socks/Node"),
+    *("UserId", "GroupId", "MCS_label", "Account", "QOS", "JobState", "Restarts", "RunTime"),
+    *("SubmitTime", "ResizeTime", "StartTime", "EndTime", "Partition", "NodeList", "NumNodes", "NumCPUs"),
+    *("ReqB:S:C:T", *_ALLOCATED, "Socks/Node"),
 )
-_MANDATORY: Final = frozenset(_ORDER) - {*_ALLOCATED}
+_MANDATORY: Final = frozenset(_ORDER) - {*_ALLOCATED, "ResizeTime"}
 _KEY = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, _ORDER))})=")
 _HEAD = re.compile(
     r"JobId=(?P<raw>\d+) "
@@ -198,10 +199,11 @@ _OF_SCONTROL: Final[Mapping[str, str]] = {
 
 
 def parse_job(printed: str) -> Row | None:
-    """Return the job as a row of sacct (without cluster, with ``Restarts``); None if the output is ambiguous."""
+    """Return the job as a row of sacct (without cluster, with ``Restarts``); None if the output does not suffice."""
     head = _HEAD.match(printed)
     fields = _scontrol_fields(printed)
-    if head is None or fields is None or not printed.endswith("\n"):
+    # Only the database knows the row before a resizing.
+    if head is None or fields is None or "ResizeTime" in fields or not printed.endswith("\n"):
         return None
     user, group = (_OWNER.fullmatch(fields[name]) for name in ("UserId", "GroupId"))
     if user is None or group is None:
