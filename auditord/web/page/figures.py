@@ -71,6 +71,10 @@ class Figures(msgspec.Struct, frozen=True):
         """Return the current time in a time zone, by default that of the page."""
         return self.clock().astimezone(zone_named(zone or self.zone))
 
+    def question(self, view: View, now: datetime) -> Question:
+        """Return the question that a view answers, in the time zone of ``now``."""
+        return replace(view.question(now, self.keys), co2_per_kwh=self.co2_per_kwh)
+
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
         """Return the report for the sender of a request.
 
@@ -82,34 +86,28 @@ class Figures(msgspec.Struct, frozen=True):
         """
         if question.bin is None or question.by in {None, SIZE}:
             return await self._whole(request, question)
-        complete = self._complete(question)
         with suppress(TooManyGroups):
-            async with self.places.few(client_key(request), self._sums(request), complete.query()) as found:
-                return await self.places.run(lambda: make_report(complete, found))
+            async with self.places.few(client_key(request), self._sums(request), question.query()) as found:
+                return await self.places.run(lambda: make_report(question, found))
         return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
-        complete = self._complete(question)
-
         def made(found: Aggregates) -> Report:
-            report = make_report(complete, found)
-            return report.shortened(MOST_ROWS) if complete.bin is None else report
+            report = make_report(question, found)
+            return report.shortened(MOST_ROWS) if question.bin is None else report
 
-        async with self._summed(request, complete) as found:
+        async with self._summed(request, question) as found:
             return await self.places.run(lambda: made(found))
 
     @asynccontextmanager
-    async def _summed(self, request: web.BaseRequest, complete: Question) -> AsyncGenerator[Aggregates, None]:
-        opened = self.places.summed(client_key(request), self._sums(request), complete.query())
+    async def _summed(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Aggregates, None]:
+        opened = self.places.summed(client_key(request), self._sums(request), question.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
                 raise _too_many_rows() from error
             yield found
-
-    def _complete(self, question: Question) -> Question:
-        return replace(question, co2_per_kwh=self.co2_per_kwh)
 
     def _sums(self, request: web.BaseRequest) -> Aggregate:
         return self._sums_of_lake(request) if self.of_lake else self.records(request).aggregate
@@ -133,28 +131,27 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
-        complete, who = self._complete(question), client_key(request)
-        gathering, bins = Gathering(complete), bins_of(complete, self.now(complete.zone))
-        async with self._summed(request, replace(complete, bin=None)) as found:
+        who, gathering, bins = client_key(request), Gathering(question), bins_of(question, self.now(question.zone))
+        async with self._summed(request, replace(question, bin=None)) as found:
             rows = len({group.key[:1] for group in found.groups}) or 1
-            if complete.bin is None:
+            if question.bin is None:
                 await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
                 return
         del found  # a kilobyte per group, which would stay in memory while this request waits for a place
         _check_cells(rows, len(bins))
         async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
-            await self._gather(gathering, complete, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            await self._gather(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
 
     async def _gather(
-        self, gathering: Gathering, complete: Question, bins: Sequence[date], count: int, aggregate: Aggregate
+        self, gathering: Gathering, question: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
         """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
         first = 0
         while first < len(bins):
-            part = _part(complete, bins, first, first + count)
+            part = _part(question, bins, first, first + count)
             # Each row may have two groups: with and without CPU time.
             most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:

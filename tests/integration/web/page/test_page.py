@@ -257,6 +257,16 @@ def test_a_view_is_compared_with_the_period_and_the_year_before(tmp_path: Path) 
         assert "Same days a year before: 1 ·" in page
 
 
+def test_co2_is_shown_if_its_intensity_is_configured(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {"ui": {"co2_per_kwh": 0.25}}) as daemon:
+        Client(daemon.url).add(Record("job", NOW - timedelta(hours=1), (Component("Energy", 36_000_000, ()),), NOW))
+        visitor = Visitor(daemon.url)
+        for query in ("measure=co2&by=none", "measure=co2", "measure=co2&chart=days"):
+            page = visitor.get(f"/usage?{query}")
+            assert (page.status, '<p class="figure">2.5' in page.text) == (200, True), query
+            assert visitor.json(f"/usage.json?{query}")["total"] == {"co2": 2.5}
+
+
 def test_a_heat_map_has_the_days_of_all_and_the_table_the_rows(open_site: Visitor) -> None:
     page = open_site.get("/usage?chart=days&measure=jobs&period=90-days").text
     days = re.findall(r"<title>\w{3} \d+ \w{3} \d{4}: (\d+)</title>", page)
