@@ -21,7 +21,7 @@ from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, PluginContext, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs.query import stopped_within
-from auditord_hookspecs.wording import counted
+from auditord_hookspecs.wording import counted, listed
 
 LISTED = 20
 """The maximum number of a month's problems that are saved and logged."""
@@ -200,7 +200,8 @@ class SummaryReporter(Reporter):
         """Make the report from the store.
 
         Raises:
-            NotReported: the month was reported, but the store no longer has jobs of it, at any site.
+            NotReported: the month was reported, but now no job of it can be, or the store no longer has jobs of it, at
+                any site.
         """
         config, records = self.config, self.context.records
         summary = await summaries(config, records, site, month)
@@ -209,6 +210,12 @@ class SummaryReporter(Reporter):
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
         any_job = AggregateQuery(stopped_within(month.window))
+        if not summary.rows and state.there.size and summary.left_out:
+            reasons = listed([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
+            raise NotReported(
+                f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
+                f"or benchmark change, in the records or in this plugin's options? {reasons}"
+            )
         if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
                 f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {state.jobs}"

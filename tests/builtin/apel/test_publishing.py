@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import metrics, reporting
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, Benchmark
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
@@ -272,6 +272,22 @@ async def test_a_store_that_lost_a_whole_month_withdraws_nothing() -> None:
     broker.taken()
     context.stored = [job("1", days_ago(1))]
     with pytest.raises(NotReported, match="2026-01: the store no longer has jobs of this month"):
+        await publish(settings(), context, broker, all_months=True)
+    assert broker.taken() == [("SITE-A", "2026-03")]
+    assert broker.receiver.total("NumberOfJobs") == 2
+
+
+async def test_a_month_whose_jobs_lost_their_benchmark_keeps_what_apel_has() -> None:
+    """A benchmark that was taken out of the options, or misspelt, must not set the months of before to zero."""
+    context, broker = context_of(job("1", days_ago(1)), job("2", days_ago(65))), Recorder()
+    await publish(settings(), context, broker)
+    broker.taken()
+    other = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HEPSPEC06"),)})
+    with pytest.raises(NotReported, match=r"2026-01: no job can be reported.*nothing is withdrawn.*HEPSPEC06"):
+        await publish(other, context, broker, all_months=True)
+    assert broker.taken() == []
+    context.stored = [job("1", days_ago(1)), unscored(days_ago(65))]
+    with pytest.raises(NotReported, match="2026-01: no job"):
         await publish(settings(), context, broker, all_months=True)
     assert broker.taken() == [("SITE-A", "2026-03")]
     assert broker.receiver.total("NumberOfJobs") == 2
