@@ -66,7 +66,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def widened(self, period: Window) -> Window:
-        """Return the smallest period that contains ``period`` and can be reported."""
+        """Return the period to report for a requested one."""
 
     @abstractmethod
     def again(self, site: str, period: Window) -> Sequence[Part]:
