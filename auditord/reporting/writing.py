@@ -45,6 +45,8 @@ Numbers: TypeAlias = Sequence[Number]
 """One number for each measure."""
 
 _MILLION: Final = 10**6
+_MOST: Final = 10**300 * _MILLION
+"""In millionths. Absurd scores have sums that no float has."""
 
 
 class GridRow(msgspec.Struct, frozen=True):
@@ -81,11 +83,11 @@ def numbers(cell: Cell) -> Numbers:
 
 
 def number(figure: Figure) -> Number:
-    """Return a figure as in JSON, with six decimals; None for a ratio without a denominator."""
+    """Return a figure as in JSON, with six decimals, at most 10^300; None for a ratio without a denominator."""
     value = figure.value
     if value is None:
         return None
-    rounded = round(value * _MILLION)  # a whole number of millionths
+    rounded = min(round(value * _MILLION), _MOST)  # a whole number of millionths
     return rounded // _MILLION if rounded % _MILLION == 0 else rounded / _MILLION
 
 
@@ -291,6 +293,8 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
     with parquet.ParquetWriter(out, schema) as writer:
         while known := list(islice(found, _LINES_AT_ONCE)):
             batch = {name: [line[at] for line in known] for at, name in enumerate(names)}
+            for name in figures.keys() - counts:  # the library refuses whole numbers that no float has exactly
+                batch[name] = [None if cell is None else float(cell) for cell in batch[name]]
             writer.write_table(arrow.table(batch, schema))
             yield
 

@@ -27,7 +27,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key
 from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
-from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
@@ -299,7 +299,7 @@ def series(
                 marks.append(_GAP)
                 continue
             title = f"{name}, {label}: {shown(figure, measure.unit)} {measure.unit}".rstrip()
-            marks.append(Mark(float(value), title, None if link is None else link(begin)))
+            marks.append(Mark(nearest_float(value), title, None if link is None else link(begin)))
         made.append(Series(name, colour, marks))
     return made
 
@@ -387,8 +387,8 @@ class Charts(msgspec.Struct, frozen=True):
         for row in report.rows[:_RANKED]:
             name, value, label = self.name(row, report), row.total[0].value, row.label
             link = None if label is None or view.by == "size" else self.path(view.narrowed("/usage", view.by, label))
-            figure = shown(row.total[0], unit)
-            found.append((name, figure, Mark(float(value or 0), f"{name}: {figure} {unit}".strip(), link)))
+            figure, size = shown(row.total[0], unit), nearest_float(value or Fraction(0))
+            found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
         return found
 
     def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
@@ -400,7 +400,7 @@ class Charts(msgspec.Struct, frozen=True):
             figure = shown(cell[0], unit) if cell is not None else "0"
             link = url + spans[day] if value and view.source != LAKE else None
             found[day] = Mark(
-                None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
+                None if value is None else nearest_float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
             )
         return found
 

@@ -83,6 +83,16 @@ async def test_a_month_is_written_and_mailed_once(tmp_path: Path) -> None:
     assert len(plugin.summed) == 2  # of the month, and whether later jobs are known
 
 
+async def test_an_absurd_score_keeps_no_report_back(tmp_path: Path) -> None:
+    """Some programs write the largest number there is where they know none."""
+    async with mail_server(Mailbox()) as mailbox:
+        plugin = context()
+        plugin.stored = [*mixed_jobs(), job("absurd", {"Cores": 8}, seconds=10**6, score=1.7976931348623157e308)]
+        await UTILISATION.run(configured(tmp_path, mailbox), plugin)
+    assert files(tmp_path) == ["monthly-2026-01.csv"]
+    assert [mail["To"] for mail in mailbox.mails] == [BOSS, DEPUTY]
+
+
 async def test_what_a_mail_is_made_of(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
         await UTILISATION.run(configured(tmp_path, mailbox, title="Übersicht"), context())

@@ -291,6 +291,21 @@ def test_every_form_says_the_same() -> None:
     assert sum(parquet.column("core-hours").to_pylist()) == 48
 
 
+@pytest.mark.parametrize("score", [1.7976931348623157e308, 1e40])
+def test_an_absurd_score_spoils_no_form(score: float) -> None:
+    question = Question((MEASURES["score-hours"], MEASURES["core-hours"]), "group", CalendarUnit.MONTH)
+    parts = (Component("Cores", 8, (Score("HEPscore23", score),)),)
+    absurd = Record("absurd", BEGIN, parts, BEGIN + timedelta(hours=1), {"group_id": ("absurd",)})
+    made = make_report(question, aggregate_records([*JOBS, absurd], question.query()))
+    assert [row.label for row in made.rows] == ["absurd", "atlas", "belle", None]
+    rows = list(csv.reader(csv_pieces(grid_of(made))))
+    assert [float(row[2]) for row in rows if row[1] == "absurd"] == [min(8 * score, 1e300)]
+    assert json.loads("".join(json_pieces(grid_of(made))))["rows"][1]["total"]["core-hours"] == 41
+    written(write_xlsx, grid_of(made))
+    parquet = pytest.importorskip("pyarrow.parquet").read_table(written(write_parquet, grid_of(made)))
+    assert parquet.column("score-hours").to_pylist()[0] == min(8 * score, 1e300)
+
+
 def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     question = Question((MEASURES["jobs"],), "group")
     made = make_report(question, aggregate_records([job("x", 0, 1, 1, "=1+1")], question.query()))
