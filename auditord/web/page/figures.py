@@ -422,10 +422,14 @@ def partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
 
 
 def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
-    """Return for each bin its days as parameters of the list of records."""
-    if (unit := report.question.bin) is None:
+    """Return for each bin its days within the report's window, as parameters of the list of records."""
+    unit, window = report.question.bin, report.question.window
+    if unit is None or window is None:
         return {}
-    return {begin: f"from={begin}&to={following(begin, unit) - timedelta(days=1)}" for begin in bins}
+    start, stop = window.start.date(), window.stop.date()
+    return {
+        begin: f"from={max(begin, start)}&to={min(following(begin, unit), stop) - timedelta(days=1)}" for begin in bins
+    }
 
 
 def zoomed(view: View, first: date, end: date) -> str:

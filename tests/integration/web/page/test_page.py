@@ -157,6 +157,21 @@ def test_weeks_that_are_not_whole_are_hatched_and_named(open_site: Visitor, path
     assert 'fill="url(#hatch)"' not in open_site.get(f"{path}?bin=day&{span}").text
 
 
+def test_a_bar_leads_to_the_jobs_that_it_counts(tmp_path: Path) -> None:
+    days = range(45)
+    with running_daemon(tmp_path, {}) as daemon:
+        stops = [NOW - timedelta(days=day) for day in days]
+        Client(daemon.url).add_all(
+            [Record(f"job/{day}", stops[day] - timedelta(hours=1), (), stops[day]) for day in days]
+        )
+        visitor = Visitor(daemon.url)
+        page = visitor.get("/usage?period=30-days&bin=week&by=none&measure=jobs").text
+        bars = re.findall(r'<a href="(/jobs[^"]+)" tabindex="-1"><title>[^<]+: (\d+)</title>', page)
+        listed = [len(re.findall(r'href="/jobs/job', visitor.get(unescape(url)).text)) for url, _ in bars]
+        assert listed == [int(count) for _, count in bars]
+        assert sum(listed) == 30
+
+
 def test_programs_at_the_root_get_a_line_of_text(open_site: Visitor) -> None:
     for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
         got = open_site.get("/", headers)
