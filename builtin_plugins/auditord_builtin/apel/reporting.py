@@ -12,7 +12,15 @@ from typing_extensions import override
 
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import Message, Summaries, SummaryRow, render, sync_message
+from auditord_builtin.apel.messages import (
+    LeftOutJobs,
+    Message,
+    Summaries,
+    SummaryRow,
+    clean,
+    render,
+    sync_message,
+)
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.sending import MessageTooLarge, Publisher, label, say
 from auditord_builtin.apel.state import MonthState, Outbox, SavedState, pack, unpack
@@ -231,7 +239,8 @@ class SummaryReporter(Reporter):
         obsolete = [row for key, row in at_apel.items() if key not in kept]
         unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
-        messages = self._messages(site, month, obsolete, found)
+        hosts = {*state.hosts, *[each.submit_host for each in found.summary.counts]}
+        messages = self._messages(site, month, obsolete, found, state.hosts)
         if obsolete and messages:
             records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
             say(self.context, f"{site} {month}: {records}: sent with zeros")
@@ -241,19 +250,25 @@ class SummaryReporter(Reporter):
             rows=pack([*afterwards.values()]),
             messages=tuple([pack([message]) for message in messages]),
         )
-        planned = msgspec.structs.replace(state, there=pack([*(at_apel | afterwards).values()]), outbox=outbox)
+        there = pack([*(at_apel | afterwards).values()])
+        planned = msgspec.structs.replace(state, there=there, hosts=tuple(sorted(hosts)), outbox=outbox)
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._closed(planned, outbox)
 
-    def _messages(self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
+    def _messages(
+        self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found, hosts: Sequence[str]
+    ) -> Sequence[Message]:
         """Return the messages, withdrawn rows first: if APEL mistakes two keys for one, the later amounts must win.
+
+        The sync message also has the submit hosts of earlier reports, with zero unless they have jobs now.
 
         Raises:
             NotReported: APEL would refuse a message.
         """
         size = self.config.messaging.max_message_size
-        sync = sync_message([*obsolete, *found.summary.counts], size)
+        known = [LeftOutJobs(clean(site), month, host, 0, "") for host in hosts]
+        sync = sync_message([*known, *obsolete, *found.summary.counts], size)
         messages = [*render(obsolete, size), *sync, *render(found.summary.rows, size), *found.accelerators]
         for message in messages:
             if faults := validate(message.text, self.context.now()):

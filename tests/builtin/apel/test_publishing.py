@@ -305,6 +305,21 @@ async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
     assert not any("NumberOfJobs: 0\n" in message.text for message in broker.messages)
 
 
+async def test_a_submit_host_whose_jobs_were_all_left_out_is_counted_with_zero_once_they_are_gone() -> None:
+    other = {"site_id": ("a",), "voms": ("atlas",), "submit_host": ("other-ce",)}
+    lost, good = msgspec.structs.replace(unscored(days_ago(65)), meta=other), job("1", days_ago(65))
+    context, broker = context_of(good, lost), Recorder()
+    await publish(settings(), context, broker)
+    assert {host: jobs for (_, host, *_), jobs in broker.receiver.sync.items()} == {"ce": 1, "other-ce": 1}
+    context.stored = [good]  # corrected, or deleted
+    broker.away = True
+    with pytest.raises(NotReported):
+        await publish(settings(), context, broker, all_months=True)
+    broker.away = False
+    await publish(settings(), context, broker, all_months=True)
+    assert {host: jobs for (_, host, *_), jobs in broker.receiver.sync.items()} == {"ce": 1, "other-ce": 0}
+
+
 async def test_a_row_that_apel_would_refuse_keeps_what_apel_has() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder()
     await publish(settings(), context, broker)
