@@ -249,6 +249,26 @@ async def test_after_an_outage_every_month_is_reported_in_order(tmp_path: Path) 
     assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-01", "2026-02", "2026-03", "2026-04"]
 
 
+@pytest.mark.parametrize("with_files", [True, False])
+async def test_a_mail_that_met_a_busy_server_is_not_forgotten_once_a_later_one_went_out(
+    tmp_path: Path, *, with_files: bool
+) -> None:
+    async with mail_server(Mailbox()) as mailbox:
+        config, plugin = configured(tmp_path if with_files else None, mailbox), context()
+        await UTILISATION.run(config, plugin)
+        mailbox.mails.clear()
+        plugin.moment += 60 * DAY
+        mailbox.after_data += ["451 busy"] * 2  # the first mail, and its retry
+        with pytest.raises(NotDelivered, match="451 busy"):
+            await UTILISATION.run(config, plugin)
+        assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-03"]
+        await UTILISATION.run(config, plugin)
+        await UTILISATION.run(config, plugin)
+    assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-03", "2026-02"]
+    assert [mail["Subject"][-7:] for mail in mailbox.to(DEPUTY)] == ["2026-02", "2026-03"]
+    assert plugin.state["reports"]["open"] == {}
+
+
 async def test_a_folder_that_is_not_there_mails_nothing(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
         config, plugin = configured(tmp_path / "missing", mailbox), context()
