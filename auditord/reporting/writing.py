@@ -301,7 +301,7 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
 
 Line: TypeAlias = Sequence[str | float | None]
 
-MOST_COLUMNS: Final = 16_384
+_MOST_COLUMNS: Final = 16_384
 """The maximum number of columns of a sheet. The library silently drops cells beyond it."""
 
 _NUMBER: Final = "#,##0.00"
@@ -314,8 +314,8 @@ _CELLS_AT_ONCE: Final = 2_000
 def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generator[None, None, None]:
     """Write a sheet with the figures and one that describes them, some thousand cells per step.
 
-    With one measure, the sheet has a column for each bin. Only one line is in memory: the lines go to temporary files,
-    which the last step joins.
+    With one measure, the sheet has a column for each bin, unless these are too many. Only one line is in memory: the
+    lines go to temporary files, which the last step joins.
 
     Args:
         grid: the figures.
@@ -325,7 +325,8 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
     library = import_module("xlsxwriter")  # only if needed
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
-        table = _by_bins(grid) if len(grid.question.measures) == 1 else _by_measures(grid)
+        has_columns = len(grid.question.measures) == 1 and 2 + len(grid.bins) <= _MOST_COLUMNS
+        table = _by_bins(grid) if has_columns else _by_measures(grid)
         counts = all(not measure.unit for measure in grid.question.measures)
         try:
             yield from _write(book, "Usage", table, counts=counts)

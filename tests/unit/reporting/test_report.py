@@ -277,6 +277,19 @@ def written(steps: Callable[[Grid, io.BytesIO], Iterator[None]], grid: Grid) -> 
     return out
 
 
+def test_a_workbook_has_every_bin_of_more_days_than_a_sheet_has_columns() -> None:
+    question = Question((MEASURES["core-hours"],), "group", CalendarUnit.DAY)
+    epoch = Record("epoch", datetime(1970, 1, 1, tzinfo=UTC), (), datetime(1970, 1, 1, 1, tzinfo=UTC))
+    made = make_report(question, aggregate_records([epoch, *JOBS], question.query()))
+    assert len(made.bins) > 20_000
+    out = io.BytesIO()
+    for _ in write_xlsx(grid_of(made), out):
+        pass
+    with ZipFile(out) as file:
+        found = cells(file.read("xl/worksheets/sheet1.xml"))
+    assert len(found) == 1 + 6  # a line for each row and bin that have records
+
+
 def test_every_form_says_the_same() -> None:
     made = report("core-hours", "cpu-efficiency", unit=CalendarUnit.MONTH)
     rows = list(csv.reader(csv_pieces(grid_of(made))))
