@@ -5,8 +5,6 @@ twentieth of that. A :class:`Gathering` converts a long report to numbers, one p
 XLSX, numbers are stored as numbers, and texts never as formulas.
 """
 
-import csv
-import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -38,7 +36,7 @@ from auditord.reporting.report import (
 )
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit
 from auditord_hookspecs.errors import AuditordError
-from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.spreadsheets import csv_line, no_formula
 
 Number: TypeAlias = int | float | None
 Numbers: TypeAlias = Sequence[Number]
@@ -264,15 +262,9 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
 
 def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
     """Yield CSV (RFC 4180) with a header; text that a spreadsheet would evaluate as a formula is escaped."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns(grid))
-    yield out.getvalue()
+    yield csv_line(columns(grid))
     for line in lines(grid):
-        out.seek(0)
-        out.truncate()
-        writer.writerow([shown(cell) for cell in line])
-        yield out.getvalue()
+        yield csv_line(map(shown, line))
 
 
 def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:

@@ -319,6 +319,13 @@ def test_an_absurd_score_spoils_no_form(score: float) -> None:
     assert parquet.column("score-hours").to_pylist()[0] == min(8 * score, 1e300)
 
 
+def test_a_label_with_a_line_break_is_no_row_of_its_own_in_csv() -> None:
+    question, labels = Question((MEASURES["jobs"],), "group"), ["atlas\rbelle", "atlas\nbelle", "atlas\r\nbelle"]
+    records = [job(label, 0, 1, 1, label) for label in labels]
+    text = "".join(csv_pieces(grid_of(make_report(question, aggregate_records(records, question.query())))))
+    assert list(csv.reader(io.StringIO(text, newline="")))[1:] == [[label, "1"] for label in sorted(labels)]
+
+
 def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     question = Question((MEASURES["jobs"],), "group")
     made = make_report(question, aggregate_records([job("x", 0, 1, 1, "=1+1")], question.query()))
