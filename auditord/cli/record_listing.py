@@ -3,7 +3,6 @@
 Records are written as a table, JSON, NDJSON or CSV; all formats except the table are streamed.
 """
 
-import csv
 import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -25,7 +24,7 @@ from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.query import Order, SortField
-from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.terminal import escaped, output, say
 from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
@@ -98,12 +97,11 @@ async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable
     Frequent fields have columns; the last two columns contain all meta and components as JSON. Text that a spreadsheet
     would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`), unless ``shown`` changes nothing.
     """
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    out.write(csv_line(CSV_COLUMNS))
     count, on_terminal = 0, out.isatty()
     async for record in records:
         row = map(shown, _csv_row(record))
-        writer.writerow([escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row])
+        out.write(csv_line(escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row))
         count += 1
     return count
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
-from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot
+from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot, nearest_float
 from auditord_hookspecs.zones import zone_named
 
 Label: TypeAlias = str | None
@@ -242,7 +242,7 @@ def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]
     """Return the sort key of a row: the largest comes first, but job sizes in their order."""
     if question.by == SIZE:
         return _smallest(label), ""
-    return -float(total[0].value or 0), label or ""  # comparing fractions takes ten times as long
+    return -nearest_float(total[0].value or Fraction(0)), label or ""  # comparing fractions takes ten times as long
 
 
 def zero(measures: Sequence[Measure]) -> Cell:

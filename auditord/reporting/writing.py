@@ -5,8 +5,6 @@ twentieth of that. A :class:`Gathering` converts a long report to numbers, one p
 XLSX, numbers are stored as numbers, and texts never as formulas.
 """
 
-import csv
-import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -38,13 +36,15 @@ from auditord.reporting.report import (
 )
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit
 from auditord_hookspecs.errors import AuditordError
-from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.spreadsheets import csv_line, no_formula
 
 Number: TypeAlias = int | float | None
 Numbers: TypeAlias = Sequence[Number]
 """One number for each measure."""
 
 _MILLION: Final = 10**6
+_MOST: Final = 10**300 * _MILLION
+"""In millionths. Absurd scores have sums that no float has."""
 
 
 class GridRow(msgspec.Struct, frozen=True):
@@ -81,11 +81,11 @@ def numbers(cell: Cell) -> Numbers:
 
 
 def number(figure: Figure) -> Number:
-    """Return a figure as in JSON, with six decimals; None for a ratio without a denominator."""
+    """Return a figure as in JSON, with six decimals, at most 10^300; None for a ratio without a denominator."""
     value = figure.value
     if value is None:
         return None
-    rounded = round(value * _MILLION)  # a whole number of millionths
+    rounded = min(round(value * _MILLION), _MOST)  # a whole number of millionths
     return rounded // _MILLION if rounded % _MILLION == 0 else rounded / _MILLION
 
 
@@ -262,15 +262,9 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
 
 def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
     """Yield CSV (RFC 4180) with a header; text that a spreadsheet would evaluate as a formula is escaped."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns(grid))
-    yield out.getvalue()
+    yield csv_line(columns(grid))
     for line in lines(grid):
-        out.seek(0)
-        out.truncate()
-        writer.writerow([shown(cell) for cell in line])
-        yield out.getvalue()
+        yield csv_line(map(shown, line))
 
 
 def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
@@ -291,13 +285,15 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
     with parquet.ParquetWriter(out, schema) as writer:
         while known := list(islice(found, _LINES_AT_ONCE)):
             batch = {name: [line[at] for line in known] for at, name in enumerate(names)}
+            for name in figures.keys() - counts:  # the library refuses whole numbers that no float has exactly
+                batch[name] = [None if cell is None else float(cell) for cell in batch[name]]
             writer.write_table(arrow.table(batch, schema))
             yield
 
 
 Line: TypeAlias = Sequence[str | float | None]
 
-MOST_COLUMNS: Final = 16_384
+_MOST_COLUMNS: Final = 16_384
 """The maximum number of columns of a sheet. The library silently drops cells beyond it."""
 
 _NUMBER: Final = "#,##0.00"
@@ -310,8 +306,8 @@ _CELLS_AT_ONCE: Final = 2_000
 def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generator[None, None, None]:
     """Write a sheet with the figures and one that describes them, some thousand cells per step.
 
-    With one measure, the sheet has a column for each bin. Only one line is in memory: the lines go to temporary files,
-    which the last step joins.
+    With one measure, the sheet has a column for each bin, unless these are too many. Only one line is in memory: the
+    lines go to temporary files, which the last step joins.
 
     Args:
         grid: the figures.
@@ -321,7 +317,8 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
     library = import_module("xlsxwriter")  # only if needed
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
-        table = _by_bins(grid) if len(grid.question.measures) == 1 else _by_measures(grid)
+        has_columns = len(grid.question.measures) == 1 and 2 + len(grid.bins) <= _MOST_COLUMNS
+        table = _by_bins(grid) if has_columns else _by_measures(grid)
         counts = all(not measure.unit for measure in grid.question.measures)
         try:
             yield from _write(book, "Usage", table, counts=counts)

@@ -24,6 +24,9 @@ from auditord_hookspecs.zones import UTC_NAME, clock_changes
 # The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
+_LARGEST: Final = 1e300
+"""A million floats of this size still have a sum that is a float."""
+
 
 class CalendarUnit(Enum):
     """Calendar periods; weeks begin on Monday (ISO 8601)."""
@@ -333,6 +336,14 @@ def amount_of(record: Record, component: str) -> int | None:
 def exact_score(value: float) -> Decimal:
     """Convert a score to the shortest decimal that parses as the same float."""
     return Decimal(repr(value))
+
+
+def nearest_float(value: Fraction) -> float:
+    """Convert a sum to a float, at most 10^300: absurd scores have sums that no float has."""
+    try:
+        return min(float(value), _LARGEST)
+    except OverflowError:
+        return _LARGEST
 
 
 def _product(sums: Mapping[Decimal | None, int]) -> Decimal:

@@ -396,6 +396,8 @@ _SHEET_WIDTH: Final = WIDTH + 2 * _MARGIN
 _TITLE: Final = 42
 _LINE: Final = 20
 _SWATCH: Final = 12
+# Browsers show these characters on pages, but no program opens a file with them.
+_NOT_IN_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Sheet(msgspec.Struct, frozen=True):
@@ -427,7 +429,8 @@ class Sheet(msgspec.Struct, frozen=True):
         size = f'width="{_SHEET_WIDTH}" height="{height}"'
         begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
         paper = f'<style>{self.style}</style><rect class="paper" {size}/>'
-        return f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join(texts)}{drawn}{keys}</svg>'
+        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join(texts)}{drawn}{keys}</svg>'
+        return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", sheet)
 
     def _legend(self, top: float) -> Iterator[tuple[int, str]]:
         """Yield the keys of the legend, each with the number of its row."""

@@ -27,7 +27,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key
 from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
-from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
@@ -71,6 +71,10 @@ class Figures(msgspec.Struct, frozen=True):
         """Return the current time in a time zone, by default that of the page."""
         return self.clock().astimezone(zone_named(zone or self.zone))
 
+    def question(self, view: View, now: datetime) -> Question:
+        """Return the question that a view answers, in the time zone of ``now``."""
+        return replace(view.question(now, self.keys), co2_per_kwh=self.co2_per_kwh)
+
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
         """Return the report for the sender of a request.
 
@@ -82,34 +86,28 @@ class Figures(msgspec.Struct, frozen=True):
         """
         if question.bin is None or question.by in {None, SIZE}:
             return await self._whole(request, question)
-        complete = self._complete(question)
         with suppress(TooManyGroups):
-            async with self.places.few(client_key(request), self._sums(request), complete.query()) as found:
-                return await self.places.run(lambda: make_report(complete, found))
+            async with self.places.few(client_key(request), self._sums(request), question.query()) as found:
+                return await self.places.run(lambda: make_report(question, found))
         return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
-        complete = self._complete(question)
-
         def made(found: Aggregates) -> Report:
-            report = make_report(complete, found)
-            return report.shortened(MOST_ROWS) if complete.bin is None else report
+            report = make_report(question, found)
+            return report.shortened(MOST_ROWS) if question.bin is None else report
 
-        async with self._summed(request, complete) as found:
+        async with self._summed(request, question) as found:
             return await self.places.run(lambda: made(found))
 
     @asynccontextmanager
-    async def _summed(self, request: web.BaseRequest, complete: Question) -> AsyncGenerator[Aggregates, None]:
-        opened = self.places.summed(client_key(request), self._sums(request), complete.query())
+    async def _summed(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Aggregates, None]:
+        opened = self.places.summed(client_key(request), self._sums(request), question.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
                 raise _too_many_rows() from error
             yield found
-
-    def _complete(self, question: Question) -> Question:
-        return replace(question, co2_per_kwh=self.co2_per_kwh)
 
     def _sums(self, request: web.BaseRequest) -> Aggregate:
         return self._sums_of_lake(request) if self.of_lake else self.records(request).aggregate
@@ -133,28 +131,27 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
-        complete, who = self._complete(question), client_key(request)
-        gathering, bins = Gathering(complete), bins_of(complete, self.now(complete.zone))
-        async with self._summed(request, replace(complete, bin=None)) as found:
+        who, gathering, bins = client_key(request), Gathering(question), bins_of(question, self.now(question.zone))
+        async with self._summed(request, replace(question, bin=None)) as found:
             rows = len({group.key[:1] for group in found.groups}) or 1
-            if complete.bin is None:
+            if question.bin is None:
                 await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
                 return
         del found  # a kilobyte per group, which would stay in memory while this request waits for a place
         _check_cells(rows, len(bins))
         async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
-            await self._gather(gathering, complete, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            await self._gather(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
 
     async def _gather(
-        self, gathering: Gathering, complete: Question, bins: Sequence[date], count: int, aggregate: Aggregate
+        self, gathering: Gathering, question: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
         """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
         first = 0
         while first < len(bins):
-            part = _part(complete, bins, first, first + count)
+            part = _part(question, bins, first, first + count)
             # Each row may have two groups: with and without CPU time.
             most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:
@@ -302,7 +299,7 @@ def series(
                 marks.append(_GAP)
                 continue
             title = f"{name}, {label}: {shown(figure, measure.unit)} {measure.unit}".rstrip()
-            marks.append(Mark(float(value), title, None if link is None else link(begin)))
+            marks.append(Mark(nearest_float(value), title, None if link is None else link(begin)))
         made.append(Series(name, colour, marks))
     return made
 
@@ -390,8 +387,8 @@ class Charts(msgspec.Struct, frozen=True):
         for row in report.rows[:_RANKED]:
             name, value, label = self.name(row, report), row.total[0].value, row.label
             link = None if label is None or view.by == "size" else self.path(view.narrowed("/usage", view.by, label))
-            figure = shown(row.total[0], unit)
-            found.append((name, figure, Mark(float(value or 0), f"{name}: {figure} {unit}".strip(), link)))
+            figure, size = shown(row.total[0], unit), nearest_float(value or Fraction(0))
+            found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
         return found
 
     def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
@@ -403,7 +400,7 @@ class Charts(msgspec.Struct, frozen=True):
             figure = shown(cell[0], unit) if cell is not None else "0"
             link = url + spans[day] if value and view.source != LAKE else None
             found[day] = Mark(
-                None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
+                None if value is None else nearest_float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
             )
         return found
 
@@ -425,10 +422,14 @@ def partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
 
 
 def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
-    """Return for each bin its days as parameters of the list of records."""
-    if (unit := report.question.bin) is None:
+    """Return for each bin its days within the report's window, as parameters of the list of records."""
+    unit, window = report.question.bin, report.question.window
+    if unit is None or window is None:
         return {}
-    return {begin: f"from={begin}&to={following(begin, unit) - timedelta(days=1)}" for begin in bins}
+    start, stop = window.start.date(), window.stop.date()
+    return {
+        begin: f"from={max(begin, start)}&to={min(following(begin, unit), stop) - timedelta(days=1)}" for begin in bins
+    }
 
 
 def zoomed(view: View, first: date, end: date) -> str:

@@ -97,8 +97,13 @@ def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", fu
 
 
 def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:
-    """Return an instant to the second, in a time zone."""
-    return NOTHING if moment is None else f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    """Return an instant to the second, in a time zone; in UTC if the zone has it in year 0 or 10000."""
+    if moment is None:
+        return NOTHING
+    try:
+        return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
+        return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def duration(seconds: int | None) -> str:

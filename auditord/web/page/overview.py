@@ -186,7 +186,7 @@ class MyPage(msgspec.Struct, frozen=True):
             return self.renderer.answer("my.html", {"user": None, "known": principal is not None}, navigation)
         view = View({**asked.given, "user": principal.user}, asked.labels)
         question = replace(
-            view.question(self.figures.now(view.zone), self.figures.keys),
+            self.figures.question(view, self.figures.now(view.zone)),
             by=None,
             measures=tuple(MEASURES[name] for name in _SHOWN),
         )

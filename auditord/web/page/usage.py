@@ -62,7 +62,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         asked = read_target(request.raw_path)
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
-        question = view.question(self.figures.now(view.zone), self.figures.keys)
+        question = self.figures.question(view, self.figures.now(view.zone))
         figures = self.figures.of(view.source)
         headers = {
             "Content-Type": _TYPES[form],
@@ -203,7 +203,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         """Show the page."""
         view = read_view(read_target(request.raw_path).query)
         now = self.figures.now(view.zone)
-        question = view.question(now, self.figures.keys)
+        question = self.figures.question(view, now)
         figures, window = self.figures.of(view.source), view.window(now)
         form: Mapping[str, Any] = {  # Any: read by the template
             "view": view,

@@ -227,8 +227,8 @@ class JobReporter(Reporter):
         ]
 
     def widened(self, period: Window) -> Window:
-        """Return the period itself: jobs are sent again exactly."""
-        return period
+        """Return the period up to now. APEL would refuse a whole message for one job that ends in the future."""
+        return Window(period.start, min(period.stop, self.context.now()))
 
     def again(self, site: str, period: Window) -> Sequence[Part]:
         """Return a part that sends all jobs that ended in the period, acknowledged or not."""

@@ -76,6 +76,10 @@ async def republish(
     known = config.site.sites_to_report
     if unknown := [site for site in sites if site not in known]:
         raise NotReported(f"{', '.join(unknown)}: not in sites_to_report, which has {', '.join(known)}")
+    if period.stop <= period.start:
+        raise NotReported("the period ends before it begins")
+    if period.start > context.now():
+        raise NotReported(f"the period begins at {period.start.isoformat()}, in the future")
     widened = run.reporter.widened(period)
     if not (force and config.message_type is MessageType.SUMMARIES):
         _refuse_early(widened.start, config.site.publish_since or run.saved.reported.since)

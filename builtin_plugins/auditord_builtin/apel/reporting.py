@@ -12,7 +12,15 @@ from typing_extensions import override
 
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import Message, Summaries, SummaryRow, render, sync_message
+from auditord_builtin.apel.messages import (
+    LeftOutJobs,
+    Message,
+    Summaries,
+    SummaryRow,
+    clean,
+    render,
+    sync_message,
+)
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.sending import MessageTooLarge, Publisher, label, say
 from auditord_builtin.apel.state import MonthState, Outbox, SavedState, pack, unpack
@@ -21,7 +29,7 @@ from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, PluginContext, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs.query import stopped_within
-from auditord_hookspecs.wording import counted
+from auditord_hookspecs.wording import counted, listed
 
 LISTED = 20
 """The maximum number of a month's problems that are saved and logged."""
@@ -66,7 +74,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def widened(self, period: Window) -> Window:
-        """Return the smallest period that contains ``period`` and can be reported."""
+        """Return the period to report for a requested one."""
 
     @abstractmethod
     def again(self, site: str, period: Window) -> Sequence[Part]:
@@ -200,7 +208,8 @@ class SummaryReporter(Reporter):
         """Make the report from the store.
 
         Raises:
-            NotReported: the month was reported, but the store no longer has jobs of it, at any site.
+            NotReported: the month was reported, but now no job of it can be, or the store no longer has jobs of it, at
+                any site.
         """
         config, records = self.config, self.context.records
         summary = await summaries(config, records, site, month)
@@ -209,6 +218,12 @@ class SummaryReporter(Reporter):
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
         any_job = AggregateQuery(stopped_within(month.window))
+        if not summary.rows and state.there.size and summary.left_out:
+            reasons = listed([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
+            raise NotReported(
+                f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
+                f"or benchmark change, in the records or in this plugin's options? {reasons}"
+            )
         if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
                 f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {state.jobs}"
@@ -224,7 +239,8 @@ class SummaryReporter(Reporter):
         obsolete = [row for key, row in at_apel.items() if key not in kept]
         unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
-        messages = self._messages(site, month, obsolete, found)
+        hosts = {*state.hosts, *[each.submit_host for each in found.summary.counts]}
+        messages = self._messages(site, month, obsolete, found, state.hosts)
         if obsolete and messages:
             records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
             say(self.context, f"{site} {month}: {records}: sent with zeros")
@@ -234,19 +250,25 @@ class SummaryReporter(Reporter):
             rows=pack([*afterwards.values()]),
             messages=tuple([pack([message]) for message in messages]),
         )
-        planned = msgspec.structs.replace(state, there=pack([*(at_apel | afterwards).values()]), outbox=outbox)
+        there = pack([*(at_apel | afterwards).values()])
+        planned = msgspec.structs.replace(state, there=there, hosts=tuple(sorted(hosts)), outbox=outbox)
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._closed(planned, outbox)
 
-    def _messages(self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
+    def _messages(
+        self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found, hosts: Sequence[str]
+    ) -> Sequence[Message]:
         """Return the messages, withdrawn rows first: if APEL mistakes two keys for one, the later amounts must win.
+
+        The sync message also has the submit hosts of earlier reports, with zero unless they have jobs now.
 
         Raises:
             NotReported: APEL would refuse a message.
         """
         size = self.config.messaging.max_message_size
-        sync = sync_message([*obsolete, *found.summary.counts], size)
+        known = [LeftOutJobs(clean(site), month, host, 0, "") for host in hosts]
+        sync = sync_message([*known, *obsolete, *found.summary.counts], size)
         messages = [*render(obsolete, size), *sync, *render(found.summary.rows, size), *found.accelerators]
         for message in messages:
             if faults := validate(message.text, self.context.now()):

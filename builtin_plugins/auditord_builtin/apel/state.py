@@ -76,6 +76,7 @@ class MonthState(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         there: the rows for which APEL may have amounts, without the amounts.
+        hosts: the submit hosts for which APEL may have a number of jobs from a sync message.
         ids: the broker's ids of that report's messages.
         stored: the number of stored jobs in the last run.
         reportable: the number of stored jobs in the summary.
@@ -84,6 +85,7 @@ class MonthState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     there: Packed = Packed()
+    hosts: tuple[str, ...] = ()
     digest: str | None = None
     jobs: int = 0
     ids: tuple[str, ...] = ()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
+from auditord_hookspecs.aggregates import nearest_float
+
 if TYPE_CHECKING:  # its models use memory: only daemons with this plugin import them
     from auditord_builtin.priority.config import Metric
 
@@ -32,8 +34,8 @@ def show_usage(task: str, metrics: "Iterable[Metric]", usage: Mapping[str, Fract
     """Set the usage gauges, if configured. AUDITOR's gauge is truncated to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():
-            _USAGE.labels(task, group).set(float(value))
-            _AUDITOR_USAGE.labels(task, group).set(int(value))
+            _USAGE.labels(task, group).set(nearest_float(value))
+            _AUDITOR_USAGE.labels(task, group).set(nearest_float(Fraction(int(value))))
 
 
 def show_applied(task: str, metrics: "Iterable[Metric]", priorities: Mapping[str, int]) -> None:

@@ -375,7 +375,7 @@ def _filled(word: str, values: dict[str, str]) -> str:
 
 def printed(usage: Fraction) -> str:
     """Return a number as AUDITOR prints it: the shortest decimal of the 64-bit float, without exponent."""
-    text = format(Decimal(repr(float(usage))), "f")
+    text = format(Decimal(repr(aggregates.nearest_float(usage))), "f")
     return text.removesuffix(".0")
 
 

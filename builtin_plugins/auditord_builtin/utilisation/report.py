@@ -28,6 +28,7 @@ from auditord_builtin.utilisation.usage import (
     totals_of,
 )
 from auditord_hookspecs import AggregateQuery, MetaValue, Records
+from auditord_hookspecs.aggregates import nearest_float
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
 from auditord_hookspecs.spreadsheets import no_formula
 from auditord_hookspecs.wording import counted
@@ -193,7 +194,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "memory_used": "memory_used_gib_hours",
     "idle_memory": "idle_memory_gib_hours",
 }
-_ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
+_ROUNDING: Final = Context(prec=1_000, rounding=ROUND_HALF_UP)  # absurd scores have sums of hundreds of digits
 
 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
@@ -348,7 +349,7 @@ def _values(totals: Totals) -> Sequence[Fraction | int | None]:
 
 
 def _exact(value: Fraction | int | None) -> float | int | None:
-    return float(value) if isinstance(value, Fraction) else value
+    return nearest_float(value) if isinstance(value, Fraction) else value
 
 
 def _document(row: Row) -> dict[str, Any]:  # Any: JSON

@@ -45,8 +45,7 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         context.log.info("neither csv nor mail is configured: scheduled runs have nothing to do")
         return
     work = _Work(config, context, ReportedState(context))
-    reports = await work.write()
-    faults = [fault for report in reports for fault in await work.mail(report)]
+    faults = [*await work.mail(await work.write())]
     if config.mail is not None and config.mail.users is not None:
         faults += await work.mail_to_users(config.mail.users)
     if faults:
@@ -75,14 +74,22 @@ class _Work(msgspec.Struct, frozen=True):
             await self._write(reports[-1])
         return reports
 
-    async def mail(self, report: Report) -> Sequence[str]:
-        """Send a report to its recipients, and return an error for each recipient who did not get it."""
+    async def mail(self, reports: Sequence[Report]) -> Sequence[str]:
+        """Send reports to their recipients, and return an error for each recipient who did not get one.
+
+        Reports are done in their order: one that met a busy recipient is due again, and so are all later ones.
+        """
         recipients = () if self.config.mail is None else self.config.mail.recipients
-        reports = [Addressed(recipient, recipient, report) for recipient in recipients]
-        outcome = await self._deliver(Series.REPORTS, report.period, reports)
-        if not outcome.busy and not self.context.dry_run:
-            REPORTED.labels(self.context.instance).set(report.period.stop.timestamp())
-        return [*outcome.refused, *outcome.busy]
+        faults: list[str] = []
+        in_order = True
+        for report in reports:
+            addressed = [Addressed(recipient, recipient, report) for recipient in recipients]
+            outcome = await self._deliver(Series.REPORTS, report.period, addressed, in_order=in_order)
+            in_order = in_order and not outcome.busy
+            if in_order and not self.context.dry_run:
+                REPORTED.labels(self.context.instance).set(report.period.stop.timestamp())
+            faults += [*outcome.refused, *outcome.busy]
+        return faults
 
     async def mail_to_users(self, options: UserMail) -> Sequence[str]:
         """Send users reports on their own jobs in the last period. Older periods are of no use to them.
@@ -134,12 +141,15 @@ class _Work(msgspec.Struct, frozen=True):
         await self.state.note_written(Series.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
 
-    async def _deliver(self, series: Series, period: Period, reports: Sequence[Addressed]) -> Undelivered:
+    async def _deliver(
+        self, series: Series, period: Period, reports: Sequence[Addressed], *, in_order: bool = True
+    ) -> Undelivered:
+        """Send the reports, and note them as done if no recipient was busy; see :meth:`ReportedState.note_done`."""
         outcome = Undelivered()
         if self.config.mail is not None:
             outcome = await Delivery(self.config.mail, self.context, self.state).deliver(series, period, reports)
         if not outcome.busy and not self.context.dry_run:
-            await self.state.note_done(series, period, [each.key for each in reports])
+            await self.state.note_done(series, period, [each.key for each in reports], in_order=in_order)
         return outcome
 
 

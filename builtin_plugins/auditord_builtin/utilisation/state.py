@@ -117,10 +117,17 @@ class ReportedState:
         await self._save()
         return tries
 
-    async def note_done(self, series: Series, period: Period, recipients: Collection[str]) -> None:
-        """Record that all recipients were served or refused. Refused recipients stay open."""
+    async def note_done(
+        self, series: Series, period: Period, recipients: Collection[str], *, in_order: bool = True
+    ) -> None:
+        """Record that all recipients were served or refused. Refused recipients stay open.
+
+        A period that is not reported yet stays open as a whole unless all earlier ones are done (``in_order``).
+        """
         reported = self._series[series]
         if reported.reported_until is None or reported.reported_until < period.stop:
+            if not in_order:
+                return
             reported.reported_until = period.stop
         progress = reported.open.get(period.name)
         if progress is not None and progress.refused.keys().isdisjoint(recipients):

@@ -374,8 +374,9 @@ def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
 
 def _cores(cores: UsageSums, benchmark: str) -> Usage:
     score = cores.scores[benchmark]
+    unknown = (None, Decimal())  # AUDITOR writes 0 for an unknown score
     return Usage(
         core_time=cores.sums.amount_runtime,
         benchmark_time=Fraction(score.amount_runtime),
-        unscored_core_time=score.unscored.amount_runtime,
+        unscored_core_time=sum(score.by_value[each].amount_runtime for each in unknown if each in score.by_value),
     )

@@ -16,6 +16,7 @@ from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.sending import BrokerUnavailable, MessageTooLarge
 from auditord_builtin.apel.state import DayState, read_state, stages
 from auditord_hookspecs import Component, Record, Score, Window
+from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_settings
 from tests.filtering_context import FilteringContext
@@ -228,6 +229,21 @@ async def test_republishing_is_exact() -> None:
     assert [day.jobs for day in read_state(context.state).sites["SITE-A"].days.values()] == [1, 1, 1, 1]
     with pytest.raises(NotReported, match="publish_since"):
         await republish(settings(), context, topic, period=Window(SINCE - timedelta(days=1), NOW), force=True)
+
+
+async def test_republishing_a_period_that_is_not_over_sends_no_job_of_the_future() -> None:
+    """APEL would silently refuse the message, and with it all other jobs in it."""
+    context, topic = context_of([job("1", 1), job("clock", -5)]), Topic()
+    await republish(settings(), context, topic, period=Window(NOW - timedelta(days=3), NOW + timedelta(days=10)))
+    assert topic.taken() == ["1"]
+
+
+async def test_a_period_to_republish_that_cannot_be_is_refused() -> None:
+    context, topic = context_of([job("1", 1)]), Topic()
+    with pytest.raises(NotReported, match="ends before it begins"):
+        await republish(settings(), context, topic, period=Window(NOW, NOW - timedelta(days=3)))
+    with pytest.raises(NotReported, match="the period begins at 2026-04-01T00:00:00"):
+        await republish(settings(), context, topic, period=Month(2026, 4).window)
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

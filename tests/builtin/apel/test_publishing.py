@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import metrics, reporting
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, Benchmark
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
@@ -277,6 +277,22 @@ async def test_a_store_that_lost_a_whole_month_withdraws_nothing() -> None:
     assert broker.receiver.total("NumberOfJobs") == 2
 
 
+async def test_a_month_whose_jobs_lost_their_benchmark_keeps_what_apel_has() -> None:
+    """A benchmark that was taken out of the options, or misspelt, must not set the months of before to zero."""
+    context, broker = context_of(job("1", days_ago(1)), job("2", days_ago(65))), Recorder()
+    await publish(settings(), context, broker)
+    broker.taken()
+    other = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HEPSPEC06"),)})
+    with pytest.raises(NotReported, match=r"2026-01: no job can be reported.*nothing is withdrawn.*HEPSPEC06"):
+        await publish(other, context, broker, all_months=True)
+    assert broker.taken() == []
+    context.stored = [job("1", days_ago(1)), unscored(days_ago(65))]
+    with pytest.raises(NotReported, match="2026-01: no job"):
+        await publish(settings(), context, broker, all_months=True)
+    assert broker.taken() == [("SITE-A", "2026-03")]
+    assert broker.receiver.total("NumberOfJobs") == 2
+
+
 async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder()
     await publish(settings(), context, broker)
@@ -287,6 +303,21 @@ async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
     broker.messages.clear()
     await republish(settings(), context, broker, period=JANUARY.window)
     assert not any("NumberOfJobs: 0\n" in message.text for message in broker.messages)
+
+
+async def test_a_submit_host_whose_jobs_were_all_left_out_is_counted_with_zero_once_they_are_gone() -> None:
+    other = {"site_id": ("a",), "voms": ("atlas",), "submit_host": ("other-ce",)}
+    lost, good = msgspec.structs.replace(unscored(days_ago(65)), meta=other), job("1", days_ago(65))
+    context, broker = context_of(good, lost), Recorder()
+    await publish(settings(), context, broker)
+    assert {host: jobs for (_, host, *_), jobs in broker.receiver.sync.items()} == {"ce": 1, "other-ce": 1}
+    context.stored = [good]  # corrected, or deleted
+    broker.away = True
+    with pytest.raises(NotReported):
+        await publish(settings(), context, broker, all_months=True)
+    broker.away = False
+    await publish(settings(), context, broker, all_months=True)
+    assert {host: jobs for (_, host, *_), jobs in broker.receiver.sync.items()} == {"ce": 1, "other-ce": 0}
 
 
 async def test_a_row_that_apel_would_refuse_keeps_what_apel_has() -> None:

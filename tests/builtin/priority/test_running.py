@@ -24,7 +24,7 @@ from auditord_builtin.priority.running import (
     smoothed,
     targets,
 )
-from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Record
+from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Component, Record, Score
 from tests.builtin.priority.real_commands import RealCommands
 
 pytestmark = pytest.mark.anyio
@@ -254,6 +254,18 @@ async def test_auditors_gauge_is_a_whole_number() -> None:
     )
     assert 'resource_usage{group="a",task="whole"} 1.0' in metrics()
     assert 'auditord_priority_resource_usage{group="a",task="whole"} 1.5' in metrics()
+
+
+async def test_an_absurd_score_keeps_no_priority_from_being_set() -> None:
+    scores = {"a": 1.7976931348623157e308, "b": 1e308}
+    jobs = [
+        Record(group, NOW - HOUR, (Component("C", 8, (Score("s", score),)),), NOW, {"group_id": (group,)})
+        for group, score in scores.items()
+    ]
+    chosen = config(components={"C": "s"}, commands=["set {group} {priority} {resource}"], duration=None)
+    absurd = context(*jobs)
+    await set_priorities(chosen, absurd)
+    assert [words[:3] for words in absurd.ran] == [("set", "a", "64"), ("set", "b", "36")]
 
 
 async def test_a_dry_run_shows_exactly_the_commands_and_does_nothing() -> None:

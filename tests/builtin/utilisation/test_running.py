@@ -83,6 +83,16 @@ async def test_a_month_is_written_and_mailed_once(tmp_path: Path) -> None:
     assert len(plugin.summed) == 2  # of the month, and whether later jobs are known
 
 
+async def test_an_absurd_score_keeps_no_report_back(tmp_path: Path) -> None:
+    """Some programs write the largest number there is where they know none."""
+    async with mail_server(Mailbox()) as mailbox:
+        plugin = context()
+        plugin.stored = [*mixed_jobs(), job("absurd", {"Cores": 8}, seconds=10**6, score=1.7976931348623157e308)]
+        await UTILISATION.run(configured(tmp_path, mailbox), plugin)
+    assert files(tmp_path) == ["monthly-2026-01.csv"]
+    assert [mail["To"] for mail in mailbox.mails] == [BOSS, DEPUTY]
+
+
 async def test_what_a_mail_is_made_of(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
         await UTILISATION.run(configured(tmp_path, mailbox, title="Übersicht"), context())
@@ -237,6 +247,26 @@ async def test_after_an_outage_every_month_is_reported_in_order(tmp_path: Path) 
         await UTILISATION.run(config, plugin)
     assert files(tmp_path) == [f"monthly-2026-0{month}.csv" for month in (1, 2, 3, 4)]
     assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-01", "2026-02", "2026-03", "2026-04"]
+
+
+@pytest.mark.parametrize("with_files", [True, False])
+async def test_a_mail_that_met_a_busy_server_is_not_forgotten_once_a_later_one_went_out(
+    tmp_path: Path, *, with_files: bool
+) -> None:
+    async with mail_server(Mailbox()) as mailbox:
+        config, plugin = configured(tmp_path if with_files else None, mailbox), context()
+        await UTILISATION.run(config, plugin)
+        mailbox.mails.clear()
+        plugin.moment += 60 * DAY
+        mailbox.after_data += ["451 busy"] * 2  # the first mail, and its retry
+        with pytest.raises(NotDelivered, match="451 busy"):
+            await UTILISATION.run(config, plugin)
+        assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-03"]
+        await UTILISATION.run(config, plugin)
+        await UTILISATION.run(config, plugin)
+    assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-03", "2026-02"]
+    assert [mail["Subject"][-7:] for mail in mailbox.to(DEPUTY)] == ["2026-02", "2026-03"]
+    assert plugin.state["reports"]["open"] == {}
 
 
 async def test_a_folder_that_is_not_there_mails_nothing(tmp_path: Path) -> None:

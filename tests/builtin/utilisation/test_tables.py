@@ -45,6 +45,15 @@ def test_csv_has_all_levels_with_full_precision_and_nothing_for_the_unknown() ->
     assert {row["period"] for row in table} == {"2026-01"}
 
 
+def test_a_score_of_zero_is_one_that_is_not_known() -> None:
+    """AUDITOR's collector for HTCondor writes it where no score fits."""
+    report = made([job("a", {"Cores": 8}, score=0.0), job("b", {"Cores": 1}, score=10.0)], levels=[])
+    assert report.total.totals.khs23h == Fraction(10, 1000)
+    assert report.total.totals.unscored_core_hours == 8
+    assert "8.0 of 9.0 core hours have no HEPscore23 score and are not in the benchmark hours." in report.notes
+    assert made([job("a", {"Cores": 8}, score=0.0)], levels=[]).total.totals.khs23h is None
+
+
 def test_json_says_the_same_and_what_is_left_out() -> None:
     report = made(list(mixed_jobs()), levels=["site"], energy={"sites": {"B": {"watt_per_core": 10}}})
     document = json.loads(as_json(report))

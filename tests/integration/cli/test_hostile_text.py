@@ -79,6 +79,14 @@ def test_a_pipe_gets_the_records_as_they_are(command_line: CommandLine) -> None:
     assert (row["record_id"], row["site_id"], row["group_id"]) == (EVIL, "=HYPERLINK(0)", "-1+1")
 
 
+def test_a_carriage_return_begins_no_line_of_csv(tmp_path: Path) -> None:
+    site = "KIT\rmade-up-job"
+    with without_daemon(tmp_path) as host:
+        host.put(Record("job", EPOCH, (), EPOCH, {"site_id": (site,)}))
+        [row] = csv.DictReader(io.StringIO(host.run("--output", "csv").stdout_bytes.decode(), newline=""))
+    assert (row["record_id"], row["site_id"]) == ("job", site)
+
+
 def test_no_cell_of_csv_is_a_formula(command_line: CommandLine) -> None:
     [row] = csv.DictReader(io.StringIO(command_line.run("--output", "csv").stdout, newline=""))
     assert (row["site_id"], row["group_id"], row["Cores"]) == ("'=HYPERLINK(0)", "'-1+1", "8")

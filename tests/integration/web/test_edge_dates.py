@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from itertools import product
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -19,18 +20,24 @@ PAGES = ("/usage", "/usage.csv", "/usage.svg", "/jobs")
 SUMS = ("stop:week:Pacific/Kiritimati", "start:year:America/Los_Angeles", "stop:day")
 
 
+EDGES = {
+    "first": ("0001-01-01T00:00:00Z", "0001-01-01T00:00:01Z"),
+    "last": ("9999-12-31T23:59:58Z", "9999-12-31T23:59:59.999999Z"),
+    "long": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+}
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestDaemon]:
     with running_daemon(tmp_path_factory.mktemp("edge"), {}) as running:
-        edges = {
-            "first": ("0001-01-01T00:00:00Z", "0001-01-01T00:00:01Z"),
-            "last": ("9999-12-31T23:59:58Z", "9999-12-31T23:59:59.999999Z"),
-            "long": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
-        }
-        for name, (start, stop) in edges.items():
-            body = json.dumps(record(name, start_time=start, stop_time=stop))
-            assert ask(running, "/record", body)[0] == 200
+        add_edges(running)
         yield running
+
+
+def add_edges(daemon: TestDaemon) -> None:
+    for name, (start, stop) in EDGES.items():
+        body = json.dumps(record(name, start_time=start, stop_time=stop))
+        assert ask(daemon, "/record", body)[0] == 200
 
 
 def ask(daemon: TestDaemon, target: str, body: str | None = None) -> tuple[int, str]:
@@ -84,3 +91,15 @@ def test_jobs_at_the_edge_are_shown_in_any_zone(daemon: TestDaemon, zone: str) -
     for day in DAYS:
         for time in ("00:00", "23:59"):
             assert ask(daemon, f"/jobs?{form}{day}T{time}")[0] in {200, 400}, (day, time)
+
+
+@pytest.mark.parametrize("zone", ZONES[1:])
+def test_jobs_at_the_edge_are_shown_in_the_zone_of_the_page(tmp_path: Path, zone: str) -> None:
+    with running_daemon(tmp_path, {"ui": {"timezone": zone}}) as daemon:
+        add_edges(daemon)
+        pages = {
+            target: ask(daemon, target) for target in ("/jobs?column=start&column=stop", *map("/jobs/{}".format, EDGES))
+        }
+        assert {target: status for target, (status, _) in pages.items()} == dict.fromkeys(pages, 200)
+        shown = {"Pacific/Kiritimati": "9999-12-31 23:59:59 UTC", "America/Los_Angeles": "1-01-01 00:00:00 UTC"}[zone]
+        assert shown in pages["/jobs/long"][1]

@@ -277,6 +277,19 @@ def written(steps: Callable[[Grid, io.BytesIO], Iterator[None]], grid: Grid) -> 
     return out
 
 
+def test_a_workbook_has_every_bin_of_more_days_than_a_sheet_has_columns() -> None:
+    question = Question((MEASURES["core-hours"],), "group", CalendarUnit.DAY)
+    epoch = Record("epoch", datetime(1970, 1, 1, tzinfo=UTC), (), datetime(1970, 1, 1, 1, tzinfo=UTC))
+    made = make_report(question, aggregate_records([epoch, *JOBS], question.query()))
+    assert len(made.bins) > 20_000
+    out = io.BytesIO()
+    for _ in write_xlsx(grid_of(made), out):
+        pass
+    with ZipFile(out) as file:
+        found = cells(file.read("xl/worksheets/sheet1.xml"))
+    assert len(found) == 1 + 6  # a line for each row and bin that have records
+
+
 def test_every_form_says_the_same() -> None:
     made = report("core-hours", "cpu-efficiency", unit=CalendarUnit.MONTH)
     rows = list(csv.reader(csv_pieces(grid_of(made))))
@@ -289,6 +302,28 @@ def test_every_form_says_the_same() -> None:
     assert document["units"]["cpu-efficiency"] == "%"
     parquet = pytest.importorskip("pyarrow.parquet").read_table(written(write_parquet, grid_of(made)))
     assert sum(parquet.column("core-hours").to_pylist()) == 48
+
+
+@pytest.mark.parametrize("score", [1.7976931348623157e308, 1e40])
+def test_an_absurd_score_spoils_no_form(score: float) -> None:
+    question = Question((MEASURES["score-hours"], MEASURES["core-hours"]), "group", CalendarUnit.MONTH)
+    parts = (Component("Cores", 8, (Score("HEPscore23", score),)),)
+    absurd = Record("absurd", BEGIN, parts, BEGIN + timedelta(hours=1), {"group_id": ("absurd",)})
+    made = make_report(question, aggregate_records([*JOBS, absurd], question.query()))
+    assert [row.label for row in made.rows] == ["absurd", "atlas", "belle", None]
+    rows = list(csv.reader(csv_pieces(grid_of(made))))
+    assert [float(row[2]) for row in rows if row[1] == "absurd"] == [min(8 * score, 1e300)]
+    assert json.loads("".join(json_pieces(grid_of(made))))["rows"][1]["total"]["core-hours"] == 41
+    written(write_xlsx, grid_of(made))
+    parquet = pytest.importorskip("pyarrow.parquet").read_table(written(write_parquet, grid_of(made)))
+    assert parquet.column("score-hours").to_pylist()[0] == min(8 * score, 1e300)
+
+
+def test_a_label_with_a_line_break_is_no_row_of_its_own_in_csv() -> None:
+    question, labels = Question((MEASURES["jobs"],), "group"), ["atlas\rbelle", "atlas\nbelle", "atlas\r\nbelle"]
+    records = [job(label, 0, 1, 1, label) for label in labels]
+    text = "".join(csv_pieces(grid_of(make_report(question, aggregate_records(records, question.query())))))
+    assert list(csv.reader(io.StringIO(text, newline="")))[1:] == [[label, "1"] for label in sorted(labels)]
 
 
 def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:

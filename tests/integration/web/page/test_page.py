@@ -157,6 +157,21 @@ def test_weeks_that_are_not_whole_are_hatched_and_named(open_site: Visitor, path
     assert 'fill="url(#hatch)"' not in open_site.get(f"{path}?bin=day&{span}").text
 
 
+def test_a_bar_leads_to_the_jobs_that_it_counts(tmp_path: Path) -> None:
+    days = range(45)
+    with running_daemon(tmp_path, {}) as daemon:
+        stops = [NOW - timedelta(days=day) for day in days]
+        Client(daemon.url).add_all(
+            [Record(f"job/{day}", stops[day] - timedelta(hours=1), (), stops[day]) for day in days]
+        )
+        visitor = Visitor(daemon.url)
+        page = visitor.get("/usage?period=30-days&bin=week&by=none&measure=jobs").text
+        bars = re.findall(r'<a href="(/jobs[^"]+)" tabindex="-1"><title>[^<]+: (\d+)</title>', page)
+        listed = [len(re.findall(r'href="/jobs/job', visitor.get(unescape(url)).text)) for url, _ in bars]
+        assert listed == [int(count) for _, count in bars]
+        assert sum(listed) == 30
+
+
 def test_programs_at_the_root_get_a_line_of_text(open_site: Visitor) -> None:
     for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
         got = open_site.get("/", headers)
@@ -255,6 +270,16 @@ def test_a_view_is_compared_with_the_period_and_the_year_before(tmp_path: Path) 
         page = visitor.get(f"/usage?from={first}&to={next_week}&measure=jobs").text  # 41 of 48 days
         assert "Same days of the previous period: 1 ·" in page
         assert "Same days a year before: 1 ·" in page
+
+
+def test_co2_is_shown_if_its_intensity_is_configured(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {"ui": {"co2_per_kwh": 0.25}}) as daemon:
+        Client(daemon.url).add(Record("job", NOW - timedelta(hours=1), (Component("Energy", 36_000_000, ()),), NOW))
+        visitor = Visitor(daemon.url)
+        for query in ("measure=co2&by=none", "measure=co2", "measure=co2&chart=days"):
+            page = visitor.get(f"/usage?{query}")
+            assert (page.status, '<p class="figure">2.5' in page.text) == (200, True), query
+            assert visitor.json(f"/usage.json?{query}")["total"] == {"co2": 2.5}
 
 
 def test_a_heat_map_has_the_days_of_all_and_the_table_the_rows(open_site: Visitor) -> None:

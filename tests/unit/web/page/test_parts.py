@@ -250,6 +250,13 @@ def test_a_sheet_without_a_chart_has_its_texts() -> None:
     assert [each.text for each in picture if each.tag.endswith("}text")] == ["Core hours", "nothing"]
 
 
+def test_characters_that_xml_forbids_spoil_no_sheet() -> None:
+    sheet = Sheet("a\x01b", ["c\ufffed"], [("e\x1b\N{GRINNING FACE}", 0)], "")
+    chart = bars("x", LABELS, [Series("f\x0bg", 0, [Mark(1.0, "h\x1fi")] * len(LABELS.labels))])
+    texts = [each.text for each in fromstring(sheet.around(chart)).iter() if each.text]  # noqa: S314 our own
+    assert {"a\ufffdb", "c\ufffdd", "e\ufffd\N{GRINNING FACE}", "h\ufffdi"} <= set(texts)
+
+
 def test_views_lead_closer_and_to_the_times_beside_them() -> None:
     view = read_view("period=12-months&by=user&bin=month")
     closer = read_view(urlsplit(zoomed(view, date(2026, 2, 1), date(2026, 3, 1))).query)
