@@ -109,11 +109,12 @@ class Cluster:
             request = self._api.list_pod_for_all_namespaces
         else:
             request, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        # The limit for connecting, and none for reading, since a watch may be silent.
+        # No limit for reading, since a watch may be silent. It is answered at once, though.
         timeout = (self._timeout.total_seconds(), None)
-        answer: aiohttp.ClientResponse = await request(
-            **self._selector, **options, _preload_content=False, _request_timeout=timeout
-        )
+        with anyio.fail_after(self._timeout.total_seconds()):
+            answer: aiohttp.ClientResponse = await request(
+                **self._selector, **options, _preload_content=False, _request_timeout=timeout
+            )
         async with answer:
             await _check(scope, answer)
             yield answer

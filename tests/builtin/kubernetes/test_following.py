@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import anyio
 import pytest
 import stamina.instrumentation
 
@@ -258,6 +259,16 @@ async def test_a_namespace_that_is_forbidden_does_not_stop_the_others(site: Site
     assert set(site.context.checkpoint["scopes"]) == {"grid"}
     site.server.faults.refuse = set()
     assert [label(record, "namespace") for record in await site.collect(job_filter=chosen)] == ["secret"]
+
+
+async def test_a_watch_that_is_never_answered_does_not_stop_the_others(site: Site) -> None:
+    chosen = {"namespace": ["grid", "mute"]}
+    await site.collect(job_filter=chosen)
+    site.server.put(over(make_pod(namespace="grid"), NOW))
+    site.server.faults.mute = "mute"
+    with anyio.fail_after(10), pytest.raises(AuditordError, match="namespace mute: the watch was interrupted"):
+        await site.collect(job_filter=chosen, request_timeout="100ms", watch_for="200ms")
+    assert kept_ids(site) == ["-grid-job1-uid-grid-job1"]
 
 
 async def test_only_pods_that_match_the_selectors_are_asked_for(site: Site) -> None:
