@@ -202,7 +202,6 @@ class Page(msgspec.Struct, frozen=True):
     pods: Sequence[PodEvent]
     version: str
     first: bool
-    last: bool
 
 
 class WatchEnd(Enum):
@@ -296,7 +295,7 @@ async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
             token, limit = "", 0
             continue
         pods = [PodEvent(item) for item in answer.items or ()]
-        yield Page(pods, answer.metadata.resource_version, first=not token, last=not answer.metadata.token)
+        yield Page(pods, answer.metadata.resource_version, first=not token)
         token = answer.metadata.token
         if not token:
             return

@@ -37,6 +37,8 @@ class Faults:
     """So many watches are answered 503, as by a server that starts."""
     refuse: set[str] = field(default_factory=set[str])
     """Namespaces that may not be listed."""
+    no_single_pods: bool = False
+    """A request for one pod is answered 503."""
     mute: str | None = None
     """Watches of this namespace are accepted and never answered."""
     down: bool = False
@@ -118,6 +120,8 @@ class KubeServer:
 
     async def one(self, request: web.Request) -> web.Response:
         """A pod by its name."""
+        if self.faults.no_single_pods:
+            return web.Response(status=503, text="the server is starting")
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for pod in self.pods.values():
             if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:

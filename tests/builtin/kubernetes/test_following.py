@@ -291,6 +291,24 @@ async def test_pods_that_are_not_selected_any_more_are_no_dead_pods(site: Site) 
     assert list(site.context.pending_values) == ["pod/uid-grid-b"]
 
 
+async def test_an_api_server_that_fails_after_a_list_loses_no_pod_that_the_list_ended(site: Site) -> None:
+    ended, gone = running(make_pod("ended", app="batch")), running(make_pod("gone", app="batch"))
+    for pod in (ended, gone):
+        site.server.put(pod)
+    await site.collect()
+    site.server.put(over(ended, NOW))
+    site.server.delete(gone)
+    site.server.faults.no_single_pods = True
+    chosen = {"labels": ["app=batch"]}
+    with pytest.raises(AuditordError, match="503"):
+        await site.collect(job_filter=chosen)
+    site.server.faults.no_single_pods = False
+    restart_without(site, ended)
+    await site.collect(job_filter=chosen)
+    assert sorted(kept_ids(site)) == ["-grid-ended-uid-grid-ended", "-grid-gone-uid-grid-gone"]
+    assert site.context.pending_values == {}
+
+
 async def test_namespaces_that_are_given_up_are_forgotten_and_all_is_the_sum_of_them(site: Site) -> None:
     for namespace in ("a", "b"):
         site.server.put(running(make_pod(namespace=namespace)))
