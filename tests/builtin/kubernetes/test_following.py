@@ -61,13 +61,13 @@ async def test_lists_come_in_pages_and_then_only_what_happens(site: Site) -> Non
     for number in range(25):
         site.server.put(over(make_pod(f"job{number}"), NOW - MINUTE))
     first = await site.collect(page_size=10)
-    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10"] * 3
+    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10"] * 3 + ["1"]
     late = site.server.put(running(make_pod("late")))
     assert await site.collect(page_size=10) == []
     site.server.put(over(late, NOW))
     [last] = await site.collect(page_size=10)
     assert len({record.record_id for record in [*first, last]}) == 26
-    assert [query for query in site.server.asked[4:] if "watch" not in query] == []
+    assert [query for query in site.server.asked[5:] if "watch" not in query] == []
 
 
 async def test_pods_that_ended_long_ago_are_left_to_whoever_counted_them(site: Site) -> None:
@@ -134,6 +134,20 @@ async def test_a_watch_that_expires_leads_to_a_list(site: Site, by_event: bool) 
     assert records["vanishes"].stop_time == NOW  # it was there then; nobody knows more
     assert [key for key in site.context.pending_values if "stays" in key]
     assert await site.collect() == []
+
+
+async def test_a_cluster_that_was_rebuilt_is_listed_although_its_versions_are_lower(site: Site) -> None:
+    """A real server accepts a version that it has not reached yet, and is silent until then."""
+    site.server.version = 5000
+    lost = site.server.put(running(make_pod("lost")))
+    await site.collect()
+    site.context.moment += 10 * MINUTE
+    site.server.delete(lost)
+    site.server.version = 100
+    site.server.events.clear()
+    site.server.put(over(make_pod(), NOW + 5 * MINUTE))
+    stops = {label(record, "podname"): record.stop_time for record in await site.collect()}
+    assert stops == {"lost": NOW, "job1": NOW + 5 * MINUTE}
 
 
 async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
@@ -223,7 +237,7 @@ async def test_pods_found_by_a_list_and_gone_by_the_next_are_closed(site: Site) 
         site.server.put(pod)
     site.server.faults.expire_tokens = 1
     assert await site.collect(page_size=10) == []
-    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10", "10", None]
+    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10", "10", None, "1"]
     assert len(site.context.pending_values) == 30
 
 
