@@ -2,7 +2,15 @@
 
 from auditord.ingest.delivery import Pairing, StoreSink, add_each, missing_store, recognise, refuse_lost_spool
 from auditord.ingest.service import Ingest
-from auditord.ingest.submission import QUEUED, Forbidden, Outcome, Queued, Stopped, transformed_once
+from auditord.ingest.submission import (
+    QUEUED,
+    Forbidden,
+    Outcome,
+    Queued,
+    Stopped,
+    transformed_once,
+    writing_roles,
+)
 
 __all__ = [
     "QUEUED",
@@ -18,4 +26,5 @@ __all__ = [
     "recognise",
     "refuse_lost_spool",
     "transformed_once",
+    "writing_roles",
 ]

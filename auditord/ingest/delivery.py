@@ -9,6 +9,7 @@ can: a daemon that starts accepts a store that is ahead of the spool by at most 
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -226,7 +227,7 @@ class StoreSink:
         refused: dict[int, str] = {}
         for run in _runs(entries):
             forbidden = await self._forbidden(run)
-            allowed = [(position, entry) for position, entry in run if position not in forbidden]
+            allowed = await self._renamed([(position, entry) for position, entry in run if position not in forbidden])
             reasons = await asyncio.gather(*(self._apply(entry) for _, entry in allowed))
             refused |= forbidden
             refused |= {position: reason for (position, _), reason in zip(allowed, reasons, strict=True) if reason}
@@ -245,6 +246,19 @@ class StoreSink:
             for position, entry in limited
             if (document := stored.get(_id_of(entry))) is not None and not _may_change(entry, decode_record(document))
         }
+
+    async def _renamed(self, run: _Run) -> _Run:
+        """Return the entries, with the alternate id for runs that are stored under it and whose plain id is free again.
+
+        An id becomes free when its record is deleted. The run would be stored twice.
+        """
+        found = [entry for _, entry in run if isinstance(entry, Insert) and entry.alternate_id is not None]
+        free = await self._store.deleted([entry.record.record_id for entry in found]) if found else ()
+        if not free:  # nearly always
+            return run
+        alternates = [entry.alternate_id or "" for entry in found if entry.record.record_id in free]
+        stored = await self._store.documents(alternates)
+        return [(position, _under_stored_id(entry, stored)) for position, entry in run]
 
     async def _apply(self, entry: Entry) -> str | None:
         provenance = entry.provenance or Provenance(self._now())
@@ -301,6 +315,16 @@ def _may_join(entry: Entry, last: Entry, ids: set[str]) -> bool:
     if type(entry) is not type(last) or (_limits(entry) is None) is not (_limits(last) is None):
         return False
     return _limits(entry) is None or _id_of(entry) not in ids
+
+
+def _under_stored_id(entry: Entry, stored: Mapping[str, bytes]) -> Entry:
+    if not isinstance(entry, Insert) or (document := stored.get(entry.alternate_id or "")) is None:
+        return entry
+    found = decode_record(document)
+    if found.start_time != entry.record.start_time:
+        return entry
+    renamed = msgspec.structs.replace(entry.record, record_id=found.record_id)
+    return dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)
 
 
 def _limits(entry: Entry) -> object:

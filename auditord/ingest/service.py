@@ -117,7 +117,7 @@ class Ingest:
             InvalidRecord: a record is refused for good, and ``atomic`` is set.
             Forbidden: the principal may not write a record, and ``atomic`` is set.
         """
-        roles = None if principal is None else writing_roles(principal)
+        roles = writing_roles(principal)
         if roles is None and atomic and len(records) == 1:
             return self._accept_one(records[0], provenance, duplicates)
         return self._accept(Submission(dict(enumerate(records)), roles, provenance, duplicates, atomic))

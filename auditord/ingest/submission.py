@@ -35,8 +35,10 @@ Roles: TypeAlias = tuple[Role, ...] | None
 """The applicable roles; each one suffices on its own. None if everything is allowed."""
 
 
-def writing_roles(principal: Principal) -> Roles:
+def writing_roles(principal: Principal | None) -> Roles:
     """Return the roles by which a principal may write records."""
+    if principal is None:
+        return None
     roles = principal.having(Permission.WRITE)
     return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
 

@@ -165,7 +165,7 @@ class SetAside(msgspec.Struct, frozen=True):
         operation: for an entry, ``insert``, ``close`` or ``replace``.
         alternate_id: the alternate id of a record or an entry.
         route: for a body, the request target.
-        limits: for an entry, the roles of its client that remain to be checked, as JSON.
+        limits: for an entry or a body, the roles of its client that remain to be checked, as JSON.
     """
 
     stage: Stage
@@ -271,7 +271,7 @@ def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None"
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            limits, text = _limits_json(entry.limits), entry.text
+            limits, text = encode_limits(entry.limits), entry.text
             if text is not None and transform is None:
                 return Row(record.record_id, "insert", text, alternate_id, provenance, limits)
             row = record_row("insert", Produced(record, alternate_id), provenance, transform)
@@ -279,7 +279,7 @@ def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None"
         case Close(record_id, stop_time):
             check_name(record_id)
             stop = format_time(stop_time).encode()
-            return Row(record_id, "close", stop, None, provenance, _limits_json(entry.limits))
+            return Row(record_id, "close", stop, None, provenance, encode_limits(entry.limits))
         case Replace(record, alternate_id):
             return record_row("replace", Produced(record, alternate_id), provenance, transform)
 
@@ -290,7 +290,7 @@ def decode_entry(row: Row) -> Entry:
     Raises:
         InvalidRecord: the row was written by an earlier version and breaks a rule of this one.
     """
-    limits = None if row.limits is None else _limits.decode(row.limits)
+    limits = decode_limits(row.limits)
     match row.operation:
         case "close":
             return Close(row.record_id, parse_time(row.body.decode()), row.provenance, limits)
@@ -301,8 +301,14 @@ def decode_entry(row: Row) -> Entry:
             return Replace(decode_record(row.body), row.alternate_id, row.provenance)
 
 
-def _limits_json(limits: tuple[Role, ...] | None) -> bytes | None:
+def encode_limits(limits: tuple[Role, ...] | None) -> bytes | None:
+    """Encode the roles of a client that remain to be checked."""
     return None if limits is None else msgspec.json.encode(limits)
+
+
+def decode_limits(limits: bytes | None) -> tuple[Role, ...] | None:
+    """Decode the roles of a client that remain to be checked."""
+    return None if limits is None else _limits.decode(limits)
 
 
 def to_json(value: Any) -> bytes:  # Any: a hook module's value

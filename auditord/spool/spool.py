@@ -32,6 +32,8 @@ from auditord.spool.encoding import (
     SpoolStatistics,
     Stage,
     decode_entry,
+    decode_limits,
+    encode_limits,
     entry_row,
     prepare,
     printable,
@@ -46,6 +48,7 @@ from auditord_hookspecs import (
     Provenance,
     Record,
     Replace,
+    Role,
     RunReport,
 )
 from auditord_hookspecs.wire import decode_record, decode_records
@@ -350,12 +353,16 @@ class Spool:
 
     # -- quarantine -------------------------------------------------------------------------------------------------
 
-    async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
-        """Store a body that was answered with 400. Beyond the limits, the oldest bodies are deleted and counted."""
+    async def keep_refused_body(
+        self, body: bytes, reason: str, provenance: Provenance, route: str, roles: tuple[Role, ...] | None = None
+    ) -> None:
+        """Store a body that was answered with 400. Beyond the limits, the oldest bodies are deleted and counted.
+
+        A retry stores only records that one of the sender's roles allows. None allows everything.
+        """
         digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
-        item = SetAside(
-            Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
-        )
+        what = (Stage.BODY, "api", digest, body, printable(reason))
+        item = SetAside(*what, provenance=provenance, route=printable(route), limits=encode_limits(roles))
         await self._write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
@@ -487,6 +494,17 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
 
 def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:
     path = (entry.route or "").partition("?")[0]
-    if path.rstrip("/").endswith("/records"):
-        return [Insert(record, None, provenance) for record in decode_records(entry.raw)]
-    return [Insert(decode_record(entry.raw), None, provenance)]
+    are_many = path.rstrip("/").endswith("/records")
+    records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
+    roles = decode_limits(entry.limits)
+    return [Insert(record, None, provenance, _allowing(roles, record)) for record in records]
+
+
+def _allowing(roles: tuple[Role, ...] | None, record: Record) -> tuple[Role, ...] | None:
+    """Return the roles that allow a record. The stored record of its id is checked when it is delivered."""
+    if roles is None:
+        return None
+    allowing = tuple(role for role in roles if role.may_write(record))
+    if not allowing:
+        raise InvalidRecord(f"record {record.record_id!r} has a site or a prefix that its sender may not write")
+    return allowing

@@ -10,6 +10,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord.hooks import Hooks
 from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.storage import LOCAL, enabled
 from auditord.tasks.instances import when
 from auditord.tasks.runs import latest_tick
 from auditord_hookspecs import hookimpl
@@ -48,11 +49,14 @@ async def _check_runs(
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
         statistics, runs = await spool.statistics(), await spool.last_runs()
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
+    senders = {*enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
     for sender, queue in statistics.queues.items():
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
         text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
-        late = Severity.WARNING if age > OLD_QUEUE else Severity.OK
-        yield Finding(late, "queue", text, "auditord status shows the error" if age > OLD_QUEUE else "")
+        remedy = "auditord status shows the error" if age > OLD_QUEUE else ""
+        if sender not in senders:
+            remedy = f"no sender of this name is enabled: enable senders.{sender} again, and it delivers them"
+        yield Finding(Severity.WARNING if remedy else Severity.OK, "queue", text, remedy)
     if count := sum(statistics.quarantined.values()):
         text = f"{counted(count, 'job, record or body waits', 'jobs, records or bodies wait')} for a decision"
         yield Finding(Severity.WARNING, "quarantine", text, "auditord quarantine list")

@@ -159,10 +159,11 @@ class SendLoop:
             if self._hurry:
                 await self._spool.hurry(self._task)
                 self._hurry = False
+            draining = self._draining.is_set()  # before the queue is read, which may get its last entry meanwhile
             self._sending = await self._spool.claim(self._task, self._limit)
             if self._sending:
                 await self._send(sender, self._sending)
-            elif self._draining.is_set():
+            elif draining:
                 return True
             else:
                 await self._wait()

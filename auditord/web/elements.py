@@ -145,7 +145,7 @@ class ArrayElements:
             return
         at, together = self._behind_blanks(0), True
         while at < len(self._text):
-            if together and self._place == "behind":
+            if together and self._place == "behind" and self._text[at] == ord(","):
                 together = False
                 many, at = self._similar(at)
                 yield from many
@@ -209,6 +209,8 @@ class ArrayElements:
         try:
             found = [bytes(each) for each in _values.decode(b"[%b]" % bytes(self._text[at + 1 : end]))]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return (), at
+        if not found:  # two commas in a row
             return (), at
         _limit(max(map(len, found)), self._longest)
         self._count += len(found)

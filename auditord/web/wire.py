@@ -16,8 +16,8 @@ from aiohttp import web
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.ingest import Ingest, Outcome, Stopped
-from auditord.store import Provenance, Verdict
+from auditord.ingest import Ingest, Outcome, Stopped, writing_roles
+from auditord.store import Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
@@ -128,9 +128,9 @@ class WriteHandlers(RecordWriter):
         except BodyTooLarge as error:
             raise Abort("body_too_large", f"{_too_large(error)}; the client was cut off, nothing was stored") from error
         except UnreadableBody as error:
-            return await self._refuse(request, body, str(error), provenance)
+            return await self._refuse(request, body, str(error))
         except InvalidRecord as error:
-            return await self._refuse(request, body, f"Json deserialize error: {error}", provenance)
+            return await self._refuse(request, body, f"Json deserialize error: {error}")
         except StoreUnavailable as error:
             remedy = "neither store nor spool can write: check the disk; clients are cut off so that they try again"
             raise Abort("not_durable", f"{remedy} ({error})") from error
@@ -138,11 +138,12 @@ class WriteHandlers(RecordWriter):
             report_large(found.longish, self.metrics)
         return self._answer(outcomes)
 
-    async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
+    async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str) -> Answer:
         """Keep the body in quarantine, then answer 400."""
+        principal, provenance = sender_of(request, self.now())
         route = f"{request.method} {read_target(request.raw_path).path}"
         try:
-            await self.ingest.spool.keep_refused_body(body, reason, provenance, route)
+            await self.ingest.spool.keep_refused_body(body, reason, provenance, route, writing_roles(principal))
         except StoreUnavailable as error:
             raise Abort("not_durable", f"cannot keep a refused body ({error}): check the spool's disk") from error
         self.metrics.refused_bodies += 1

@@ -305,13 +305,26 @@ def test_records_of_the_future(doctor: Doctor) -> None:
     assert (found["severity"], found["text"]) == ("warning", "1 record stopped in the future")
 
 
-def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:
+def enqueue(doctor: Doctor, sender: str, age: timedelta) -> None:
+    """Queue a record for a sender, and quarantine a job."""
+
     async def work() -> None:
-        async with Spool.opened(doctor.state, lambda: NOW - 2 * DAY) as spool:
-            await spool.enqueue("jobs", Batch([make_record()], [Quarantined("1", {}, "no start")]), ["local"])
+        async with Spool.opened(doctor.state, lambda: NOW - age) as spool:
+            await spool.enqueue("jobs", Batch([make_record()], [Quarantined("1", {}, "no start")]), [sender])
 
     with own(doctor.state):
         anyio.run(work)
+
+
+def test_a_queue_whose_sender_is_not_configured_any_more(doctor: Doctor) -> None:
+    enqueue(doctor, "central", timedelta(0))
+    found = doctor.about("daemon", "queue")
+    assert (found["severity"], found["text"].partition(",")[0]) == ("warning", "1 entry waits for central")
+    assert found["remedy"].startswith("no sender of this name is enabled")
+
+
+def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:
+    enqueue(doctor, "local", 2 * DAY)
     assert doctor.about("daemon", "quarantine")["remedy"] == "auditord quarantine list"
     found = doctor.about("daemon", "queue")
     assert (found["severity"], found["text"]) == ("warning", "1 entry waits for local, the oldest for 2 d")

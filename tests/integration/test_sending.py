@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from auditord.spool import Spool, Stage
+from auditord.spool import Queued, Spool, Stage
 from auditord.tasks import senders
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
@@ -274,6 +274,25 @@ async def test_a_restart_tries_at_once_what_was_waiting(spool: Spool) -> None:
         group.start_soon(loop.run)
         await wait_until(lambda: destination.arrived == ["a"])
         loop.drain()
+
+
+async def test_what_is_queued_while_the_queue_is_read_is_sent_before_the_end(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, claim = Destination(), spool.claim
+    loop = make_loop(spool, destination, RecordedCalls())
+
+    async def late(sender: str, limit: int) -> Sequence[Queued]:
+        claimed = await claim(sender, limit)
+        if not destination.arrived and not claimed:
+            await spool.enqueue("slurm", records("a"), ["far"])
+            loop.drain()
+        return claimed
+
+    monkeypatch.setattr(spool, "claim", late)
+    with anyio.fail_after(30):
+        await loop.run()
+    assert (destination.arrived, await depth(spool)) == (["a"], 0)
 
 
 async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ class ParquetSource:
         counts = {file: self._count(file) for file in self._files}
         total, behind = max(sum(counts.values()), 1), 0
         for file, count in counts.items():
-            if str(file) >= name:
-                batches = self._batches(file, row if str(file) == name else 0)
+            if file >= Path(name):
+                batches = self._batches(file, row if file == Path(name) else 0)
                 while (found := await asyncio.to_thread(next, batches, None)) is not None:
                     yield _rows(file, *found, (behind + found[0] + len(found[1])) / total)
             behind += count

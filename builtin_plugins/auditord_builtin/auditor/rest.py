@@ -8,7 +8,7 @@ import is complete only if the record with the latest start time has been receiv
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -21,6 +21,9 @@ from auditord_hookspecs.wire import format_time, parse_time
 
 _PERIOD: Final = timedelta(days=30)
 """Not shorter, since AUDITOR reads its whole table for each. Not longer, since each occupies a database connection."""
+
+_LAST_PERIOD: Final = datetime.max.replace(tzinfo=UTC) - _PERIOD
+"""A period that begins later has no end."""
 
 
 class _Peek(msgspec.Struct, gc=False):
@@ -66,16 +69,19 @@ class RestSource:
         self, client: AsyncClient, begin: datetime, last: datetime
     ) -> AsyncGenerator[Sequence[bytes], None]:
         while (start := await _edge(client, begin)) is not None:
-            async with aclosing(self._period(client, start, start + _PERIOD)) as rows:
+            end = start + _PERIOD if start <= _LAST_PERIOD else None
+            async with aclosing(self._period(client, start, end)) as rows:
                 async for row in rows:
                     yield [row]
-            begin = start + _PERIOD
+            if end is None:
+                return
+            begin = end
         if last >= begin:
             raise SourceFailed(
                 f"{self.name} has records up to {format_time(last)}, but sends none after {format_time(begin)}"
             )
 
-    async def _period(self, client: AsyncClient, begin: datetime, end: datetime) -> AsyncGenerator[bytes, None]:
+    async def _period(self, client: AsyncClient, begin: datetime, end: datetime | None) -> AsyncGenerator[bytes, None]:
         """Read the records of a period. ``begin`` must be the start time of its first record."""
         reached = _Reached(begin)
         while True:
@@ -117,12 +123,10 @@ def _rows(texts: Sequence[bytes], reached: datetime, fraction: float) -> Rows:
     return Rows(texts, lambda place: _place(texts[place]), format_time(reached), fraction)
 
 
-def _query(begin: datetime, end: datetime) -> RecordQuery:
-    conditions = (
-        TimeCompares(TimeField.START, Comparison.GTE, begin),
-        TimeCompares(TimeField.START, Comparison.LT, end),
-    )
-    return RecordQuery(AllOf(conditions), Order(SortField.START))
+def _query(begin: datetime, end: datetime | None) -> RecordQuery:
+    since = TimeCompares(TimeField.START, Comparison.GTE, begin)
+    until = () if end is None else (TimeCompares(TimeField.START, Comparison.LT, end),)
+    return RecordQuery(AllOf((since, *until)), Order(SortField.START))
 
 
 async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool = False) -> datetime | None:

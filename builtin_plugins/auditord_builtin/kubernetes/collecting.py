@@ -4,7 +4,7 @@ CPU time and peak memory come from Prometheus. If it is down, slow or misconfigu
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -221,20 +221,27 @@ async def _read_new(config: KubernetesConfig, context: CollectorContext) -> Asyn
 
 
 async def _read_window(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
-    """Yield the pods that ended within a window, without saved state. Pods removed from Kubernetes are missing."""
+    """Yield the pods that ended within a window, without saved state. Pods removed from Kubernetes are missing.
+
+    Pods that wait for their metrics are left to a later run. A record without metrics would forestall theirs.
+    """
+    waiting = TrackedPods(await context.pending()).waiting
+    stops = (each.finished.stop for each in waiting.values())
+    if left := sum(stop is not None and window.start <= stop < window.stop for stop in stops):
+        yield Batch(skipped={"waits for its metrics": left})
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, config.page_size):
-                async for batch in _page_again(config, context, window, page):
+                async for batch in _page_again(config, context, window, page, waiting.keys()):
                     yield replace(batch, seen={}, pending={}, checkpoint=None)
             context.report_progress(number / len(config.scopes))
 
 
 async def _page_again(
-    config: KubernetesConfig, context: CollectorContext, window: Window, page: Page
+    config: KubernetesConfig, context: CollectorContext, window: Window, page: Page, waiting: Collection[str]
 ) -> AsyncIterator[Batch]:
     tracked = TrackedPods({})
-    draft = Draft(config, tracked, (), context.now(), window)
+    draft = Draft(config, tracked, waiting, context.now(), window)
     draft.take([(event, pod) for event, pod in read_pods(page.pods) if not isinstance(pod, Pod) or pod.terminal])
     yield draft.batch()
     async for batch in _settle(config, context, tracked, at_once=True):

@@ -334,13 +334,11 @@ class Run:
         done = await self._context.seen(uids)
         draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
         await to_thread.run_sync(draft.take, read, listed)
-        return draft, uids
-
-    def _commit(self, draft: Draft, scope: str, position: Position | None) -> Batch:
         for complaint in draft.complaints:
             self._context.log.warning("%s", complaint)
-        if position is None:
-            return draft.batch()
+        return draft, uids
+
+    def _commit(self, draft: Draft, scope: str, position: Position) -> Batch:
         self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)
         return draft.batch(msgspec.to_builtins(self._checkpoint))
 
@@ -350,42 +348,48 @@ class Run:
             text = f"{scope}: the list of pods keeps expiring before it can be watched; the next run tries again"
             self._faults[scope] = AuditordError(text)
             return
-        present, listed = set[str](), self._context.now()
+        present, listed, version = set[str](), self._context.now(), ""
         try:
             async for page in pages(self._cluster, scope, self._config.page_size):
-                yield await self._page(scope, page, present, listed)
+                yield await self._page(page, present, listed)
+                version = page.version
+            yield await self._close_vanished(scope, present, Position(listed, version, self._config.selector))
         except AuditordError as error:
             self._faults[scope] = error
 
-    async def _page(self, scope: str, page: Page, present: set[str], listed: datetime) -> Batch:
+    async def _page(self, page: Page, present: set[str], listed: datetime) -> Batch:
         """Return the batch for a page. All pages of a list show the state at its first request, ``listed``."""
         draft, uids = await self._draft(page.pods, listed)
         if page.first:
             present.clear()
         present.update(uids)
-        if not page.last:  # if the rest fails, no checkpoint records that these pods existed
-            self._tracked.keep_sightings(uids)
-            return self._commit(draft, scope, None)
-        await self._close_vanished(scope, draft, present)
-        return self._commit(draft, scope, Position(listed, page.version, self._config.selector))
+        self._tracked.keep_sightings(uids)  # if the rest fails, no checkpoint records that these pods existed
+        return draft.batch()
 
-    async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
+    async def _close_vanished(self, scope: str, present: Collection[str], position: Position) -> Batch:
         """Close the pods that were running but are missing in the list, since their end was not observed."""
         vanished = [pod for uid, pod in self._tracked.running.items() if uid not in present and _within(pod, scope)]
-        position, closed = self._before.scopes.get(scope), 0
-        reselected = position is not None and position.selector != self._config.selector
-        for running in vanished:
-            metadata = running.pod.metadata
-            if reselected and await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid:
-                self._tracked.forget(metadata.uid)  # it exists, but the new selectors do not match
-                continue
+        before = self._before.scopes.get(scope)
+        reselected = before is not None and before.selector != self._config.selector
+        # The API server may fail here, so nothing is closed before.
+        unmatched = [pod.pod.uid for pod in vanished if reselected and await self._exists(pod)]
+        for uid in unmatched:
+            self._tracked.forget(uid)
+        draft, _ = await self._draft([])
+        ended = [pod for pod in vanished if pod.pod.uid not in unmatched]
+        for running in ended:
             # ALL and the previous checkpoint also cover a scope that is new in the configuration.
-            known = (each.known_until(metadata.namespace, ALL) for each in (self._before, self._checkpoint))
-            draft.close(running, max(known))
-            closed += 1
-        if closed:
+            namespace = running.pod.metadata.namespace
+            draft.close(running, max(each.known_until(namespace, ALL) for each in (self._before, self._checkpoint)))
+        if ended:
             text = "%d pods vanished between two runs; their records end when they were last seen"
-            self._context.log.warning(text, closed)
+            self._context.log.warning(text, len(ended))
+        return self._commit(draft, scope, position)
+
+    async def _exists(self, running: RunningPod) -> bool:
+        """Return whether a pod still exists. If a list lacks it, the new selectors do not match it."""
+        metadata = running.pod.metadata
+        return await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid
 
     async def _watch(self, scopes: Sequence[str]) -> Mapping[str, WatchResult]:
         """Read the watches of all scopes concurrently. A failing watch does not affect the others."""

@@ -36,7 +36,7 @@ class Unreachable(AuditordError):
 
 
 class Expired(AuditordError):
-    """The resource version or continue token is too old for the API server (410 Gone).
+    """The resource version or continue token is too old for the API server (410 Gone), or of another cluster.
 
     Remedy:
         none is needed; the collector lists all pods again.
@@ -62,6 +62,18 @@ class Cluster:
             AuditordError: the server refused the request.
         """
         options = {**({"limit": limit} if limit else {}), **({"_continue": token} if token else {})}
+        return await self._read(scope, **self._selector, **options)
+
+    async def sample(self, scope: str) -> bytes:
+        """Return a list of at most one pod, whatever its labels, for the current resource version.
+
+        Raises:
+            Unreachable: the answer is missing or incomplete.
+            AuditordError: the server refused the request.
+        """
+        return await self._read(scope, limit=1)
+
+    async def _read(self, scope: str, **options: Any) -> bytes:
         try:
             with anyio.fail_after(self._timeout.total_seconds()):
                 async with self._answer(scope, **options) as answer:
@@ -81,7 +93,7 @@ class Cluster:
         seconds = max(1, int(patience.total_seconds()))
         options = {"watch": True, "allow_watch_bookmarks": True, "resource_version": version}
         try:
-            async with self._answer(scope, **options, timeout_seconds=seconds) as answer:
+            async with self._answer(scope, **self._selector, **options, timeout_seconds=seconds) as answer:
                 yield _lines(answer)
         except _FAULTS as error:
             raise Unreachable(f"{_named(scope)}: the watch was interrupted: {_describe(error)}") from error
@@ -109,11 +121,10 @@ class Cluster:
             request = self._api.list_pod_for_all_namespaces
         else:
             request, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        # The limit for connecting, and none for reading, since a watch may be silent.
+        # No limit for reading, since a watch may be silent. It is answered at once, though.
         timeout = (self._timeout.total_seconds(), None)
-        answer: aiohttp.ClientResponse = await request(
-            **self._selector, **options, _preload_content=False, _request_timeout=timeout
-        )
+        with anyio.fail_after(self._timeout.total_seconds()):
+            answer: aiohttp.ClientResponse = await request(**options, _preload_content=False, _request_timeout=timeout)
         async with answer:
             await _check(scope, answer)
             yield answer
@@ -201,7 +212,6 @@ class Page(msgspec.Struct, frozen=True):
     pods: Sequence[PodEvent]
     version: str
     first: bool
-    last: bool
 
 
 class WatchEnd(Enum):
@@ -218,8 +228,8 @@ class WatchResult:
     """The events that one call of :func:`follow` has read. The next call continues from ``version``.
 
     ``ended`` is MORE at the limit of events or after a lost connection, QUIET if no event arrived for a while, CLOSED
-    if the server ended the watch, and EXPIRED if the version is too old. No event before ``known_until`` is missing;
-    None means unknown.
+    if the server ended the watch, and EXPIRED if the version is too old or too new. No event before ``known_until`` is
+    missing; None means unknown.
     """
 
     version: str
@@ -295,7 +305,7 @@ async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
             token, limit = "", 0
             continue
         pods = [PodEvent(item) for item in answer.items or ()]
-        yield Page(pods, answer.metadata.resource_version, first=not token, last=not answer.metadata.token)
+        yield Page(pods, answer.metadata.resource_version, first=not token)
         token = answer.metadata.token
         if not token:
             return
@@ -315,6 +325,9 @@ async def follow(
 
     If the connection is lost before the first event, it is retried with growing pauses. It is closed on return.
 
+    A server accepts versions that it has not reached yet, and then is silent until it reaches them. So if nothing
+    arrives, the current version is looked up: that of a restored or rebuilt cluster is lower.
+
     Raises:
         Unreachable: every connection was lost before an event was read.
         AuditordError: the server refused the request.
@@ -323,7 +336,15 @@ async def follow(
     async for attempt in stamina.retry_context(on=Unreachable, attempts=None, timeout=limits.patience):
         with attempt:
             await _read(cluster, scope, result, limits, now)
+            silent = result.version == version and result.ended is not WatchEnd.EXPIRED
+            if silent and await _is_ahead(cluster, scope, version):
+                result.ended, result.known_until = WatchEnd.EXPIRED, None
     return result
+
+
+async def _is_ahead(cluster: Cluster, scope: str, version: str) -> bool:
+    current = _decoded(await cluster.sample(scope), scope).metadata.resource_version
+    return version.isdigit() and current.isdigit() and int(version) > int(current)
 
 
 async def _read(cluster: Cluster, scope: str, result: WatchResult, limits: Limits, now: Callable[[], datetime]) -> None:

@@ -95,14 +95,19 @@ def test_single_files_with_missing_meta(sqlite_target: Target, folder: Path) -> 
     assert sqlite_target.stored() == {record.record_id: record for record in [bare, *month(1)]}
 
 
+def damage(file: Path) -> bytes:
+    """Make the second group of rows unreadable; return the whole file."""
+    whole = file.read_bytes()
+    place = pq.read_metadata(file).row_group(1).column(0).data_page_offset
+    file.write_bytes(whole[: place - 4] + b"\xff" * 64 + whole[place + 60 :])
+    return whole
+
+
 def test_it_goes_on_in_the_middle_of_a_file(
     sqlite_target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("auditord_builtin.auditor.parquet.PAGE_ROWS", 4)
-    whole = (folder / "auditor_2026_02.parquet").read_bytes()
-    metadata = pq.read_metadata(folder / "auditor_2026_02.parquet")
-    place = metadata.row_group(1).column(0).data_page_offset
-    (folder / "auditor_2026_02.parquet").write_bytes(whole[: place - 4] + b"\xff" * 64 + whole[place + 60 :])
+    whole = damage(folder / "auditor_2026_02.parquet")
     done = sqlite_target.run(folder)
     assert done.exit_code == 1
     assert "auditor_2026_02.parquet cannot be read" in str(done.exception)
@@ -112,6 +117,21 @@ def test_it_goes_on_in_the_middle_of_a_file(
     assert len(sqlite_target.stored()) >= reached + (20 if name.endswith("02.parquet") else 0) > 0
     (folder / "auditor_2026_02.parquet").write_bytes(whole)
     done = sqlite_target.run(folder)
+    assert done.exit_code == 0, done.output
+    assert sqlite_target.stored() == everything()
+
+
+def test_it_goes_on_into_a_folder_whose_name_begins_with_that_of_the_first(
+    sqlite_target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord_builtin.auditor.parquet.PAGE_ROWS", 4)
+    old = folder.parent / "archive-old"
+    old.mkdir()
+    (folder / "auditor_2026_01.parquet").rename(old / "auditor_2026_01.parquet")
+    whole = damage(folder / "auditor_2026_03.parquet")
+    assert sqlite_target.run(folder, old).exit_code == 1
+    (folder / "auditor_2026_03.parquet").write_bytes(whole)
+    done = sqlite_target.run(folder, old)
     assert done.exit_code == 0, done.output
     assert sqlite_target.stored() == everything()
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Generator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -67,6 +67,16 @@ def test_a_stream_that_is_cut_fails_and_the_next_attempt_goes_on(
     assert sqlite_target.stored() == RECORDS
     assert listings(auditor)[0].startswith("/records?start_time[gte]=2026-01-0")
     assert not listings(auditor)[0].startswith("/records?start_time[gte]=2026-01-01")
+
+
+def test_a_record_of_the_last_year_that_a_time_can_have_stops_nothing(
+    sqlite_target: Target, auditor: FakeAuditor
+) -> None:
+    late = make_record("late", start=datetime(9999, 12, 31, tzinfo=UTC), runtime=None)
+    auditor.records["late"] = late
+    done = sqlite_target.run(auditor.url)
+    assert done.exit_code == 0, done.output
+    assert sqlite_target.stored() == RECORDS | {"late": late}
 
 
 def test_an_answer_that_ends_as_if_there_were_no_more_is_asked_again(

@@ -37,6 +37,10 @@ class Faults:
     """So many watches are answered 503, as by a server that starts."""
     refuse: set[str] = field(default_factory=set[str])
     """Namespaces that may not be listed."""
+    no_single_pods: bool = False
+    """A request for one pod is answered 503."""
+    mute: str | None = None
+    """Watches of this namespace are accepted and never answered."""
     down: bool = False
     expired_by_event: bool = False
     """A version that is too old is reported by an event, as real servers do, and not by the status."""
@@ -116,6 +120,8 @@ class KubeServer:
 
     async def one(self, request: web.Request) -> web.Response:
         """A pod by its name."""
+        if self.faults.no_single_pods:
+            return web.Response(status=503, text="the server is starting")
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for pod in self.pods.values():
             if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:
@@ -151,6 +157,8 @@ class KubeServer:
 
     async def _watch(self, request: web.Request, namespace: str | None, query: dict[str, str]) -> web.StreamResponse:
         version = int(query["resourceVersion"])
+        if namespace is not None and namespace == self.faults.mute:
+            await asyncio.Event().wait()
         if self.faults.unready:
             self.faults.unready -= 1
             return web.Response(status=503, text="the server is starting")

@@ -186,6 +186,21 @@ async def test_dry_runs_and_periods_wait_for_nobody(site: Site) -> None:
         assert site.context.pending_values == {}
 
 
+async def test_a_period_leaves_pods_that_wait_to_the_next_run(site: Site) -> None:
+    """A record without figures would be there first, and those that come later would only be noted as a difference."""
+    async with prometheus(FakePrometheus(status=503, body="starting")) as prom:
+        site.server.put(over(make_pod("waits"), NOW))
+        site.server.put(over(make_pod("later"), NOW + timedelta(hours=1)))
+        options = {"prometheus": {"url": prom.url}}
+        assert await site.collect(**options) == []
+        site.context.window = Window(NOW, NOW + timedelta(minutes=1))
+        assert await site.collect(**options) == []
+        assert {"waits for its metrics": 1} in [batch.skipped for batch in site.context.kept]
+        site.context.window, prom.status, prom.body = None, 200, None
+        prom.values = {CPU: ["7"], MEMORY: ["8"]}
+        assert [amounts(record)["cpu"] for record in await site.collect(**options)] == [7, 7]
+
+
 async def test_open_records_wait_for_nothing(site: Site) -> None:
     async with prometheus(FakePrometheus()) as prom:
         site.server.put(running(make_pod()))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import anyio
 import pytest
 import stamina.instrumentation
 
@@ -60,13 +61,13 @@ async def test_lists_come_in_pages_and_then_only_what_happens(site: Site) -> Non
     for number in range(25):
         site.server.put(over(make_pod(f"job{number}"), NOW - MINUTE))
     first = await site.collect(page_size=10)
-    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10"] * 3
+    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10"] * 3 + ["1"]
     late = site.server.put(running(make_pod("late")))
     assert await site.collect(page_size=10) == []
     site.server.put(over(late, NOW))
     [last] = await site.collect(page_size=10)
     assert len({record.record_id for record in [*first, last]}) == 26
-    assert [query for query in site.server.asked[4:] if "watch" not in query] == []
+    assert [query for query in site.server.asked[5:] if "watch" not in query] == []
 
 
 async def test_pods_that_ended_long_ago_are_left_to_whoever_counted_them(site: Site) -> None:
@@ -133,6 +134,20 @@ async def test_a_watch_that_expires_leads_to_a_list(site: Site, by_event: bool) 
     assert records["vanishes"].stop_time == NOW  # it was there then; nobody knows more
     assert [key for key in site.context.pending_values if "stays" in key]
     assert await site.collect() == []
+
+
+async def test_a_cluster_that_was_rebuilt_is_listed_although_its_versions_are_lower(site: Site) -> None:
+    """A real server accepts a version that it has not reached yet, and is silent until then."""
+    site.server.version = 5000
+    lost = site.server.put(running(make_pod("lost")))
+    await site.collect()
+    site.context.moment += 10 * MINUTE
+    site.server.delete(lost)
+    site.server.version = 100
+    site.server.events.clear()
+    site.server.put(over(make_pod(), NOW + 5 * MINUTE))
+    stops = {label(record, "podname"): record.stop_time for record in await site.collect()}
+    assert stops == {"lost": NOW, "job1": NOW + 5 * MINUTE}
 
 
 async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
@@ -222,7 +237,7 @@ async def test_pods_found_by_a_list_and_gone_by_the_next_are_closed(site: Site) 
         site.server.put(pod)
     site.server.faults.expire_tokens = 1
     assert await site.collect(page_size=10) == []
-    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10", "10", None]
+    assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10", "10", None, "1"]
     assert len(site.context.pending_values) == 30
 
 
@@ -260,6 +275,16 @@ async def test_a_namespace_that_is_forbidden_does_not_stop_the_others(site: Site
     assert [label(record, "namespace") for record in await site.collect(job_filter=chosen)] == ["secret"]
 
 
+async def test_a_watch_that_is_never_answered_does_not_stop_the_others(site: Site) -> None:
+    chosen = {"namespace": ["grid", "mute"]}
+    await site.collect(job_filter=chosen)
+    site.server.put(over(make_pod(namespace="grid"), NOW))
+    site.server.faults.mute = "mute"
+    with anyio.fail_after(10), pytest.raises(AuditordError, match="namespace mute: the watch was interrupted"):
+        await site.collect(job_filter=chosen, request_timeout="100ms", watch_for="200ms")
+    assert kept_ids(site) == ["-grid-job1-uid-grid-job1"]
+
+
 async def test_only_pods_that_match_the_selectors_are_asked_for(site: Site) -> None:
     site.server.put(over(make_pod("a", app="batch", tier="1"), NOW))
     site.server.put(over(make_pod("b", app="web", tier="1"), NOW))
@@ -278,6 +303,24 @@ async def test_pods_that_are_not_selected_any_more_are_no_dead_pods(site: Site) 
     records = await site.collect(job_filter={"labels": ["app=batch"]})
     assert [label(record, "podname") for record in records] == ["c"]
     assert list(site.context.pending_values) == ["pod/uid-grid-b"]
+
+
+async def test_an_api_server_that_fails_after_a_list_loses_no_pod_that_the_list_ended(site: Site) -> None:
+    ended, gone = running(make_pod("ended", app="batch")), running(make_pod("gone", app="batch"))
+    for pod in (ended, gone):
+        site.server.put(pod)
+    await site.collect()
+    site.server.put(over(ended, NOW))
+    site.server.delete(gone)
+    site.server.faults.no_single_pods = True
+    chosen = {"labels": ["app=batch"]}
+    with pytest.raises(AuditordError, match="503"):
+        await site.collect(job_filter=chosen)
+    site.server.faults.no_single_pods = False
+    restart_without(site, ended)
+    await site.collect(job_filter=chosen)
+    assert sorted(kept_ids(site)) == ["-grid-ended-uid-grid-ended", "-grid-gone-uid-grid-gone"]
+    assert site.context.pending_values == {}
 
 
 async def test_namespaces_that_are_given_up_are_forgotten_and_all_is_the_sum_of_them(site: Site) -> None:

@@ -45,7 +45,7 @@ class Replay:
 async def test_a_page_says_where_the_next_one_begins() -> None:
     replay: Any = Replay()
     found = [page async for page in pages(replay, "*", 2)]
-    assert [(page.first, page.last, len(page.pods)) for page in found] == [(True, False, 2), (False, True, 2)]
+    assert [(page.first, len(page.pods)) for page in found] == [(True, 2), (False, 2)]
     assert replay.tokens[0] == ""
     assert replay.tokens[1] == json.loads((RECORDED / "list.json").read_bytes())["metadata"]["continue"]
     assert found[0].version.isdigit()

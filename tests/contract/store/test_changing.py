@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.ingest import StoreSink
-from auditord.store import Action, Duplicates, Provenance, Verdict
+from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.reading import StoredRecords
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Close, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
@@ -104,6 +104,17 @@ async def test_the_alternate_id_is_used_only_for_another_start(store: RecordStor
     entries = [Insert(finished("a", components=()), "a-1"), Insert(finished("b"), "b-1")]
     assert await sink.deliver(entries) == {}
     assert [record.record_id for record in await everything(store)] == ["a", "b"]
+
+
+async def test_a_run_keeps_its_alternate_id_if_the_run_with_the_plain_one_is_deleted(
+    store: RecordStore, sink: StoreSink
+) -> None:
+    first, second = finished("a"), finished("a", start_time=NOW, stop_time=NOW + HOUR)
+    await sink.deliver([Insert(first, "a-1"), Insert(second, "a-2")])
+    deletion = Amendment(Action.DELETE, encode_record(first), None, "a test of the new cluster")
+    assert await store.amend([deletion], PROVENANCE) == [Amended.DONE]
+    assert await sink.deliver([Insert(second, "a-2")]) == {}  # its day is collected again
+    assert await everything(store) == [msgspec.structs.replace(second, record_id="a-2")]
 
 
 @pytest.mark.parametrize("stored", [False, True])

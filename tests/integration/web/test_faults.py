@@ -142,7 +142,9 @@ class FakeSpool:
         self._fail()
         return {each: [Insert(decode_record(RECORD))] for each in record_ids if each in self.held}
 
-    async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
+    async def keep_refused_body(
+        self, body: bytes, reason: str, provenance: Provenance, route: str, _roles: object
+    ) -> None:
         assert provenance.received_at == NOW
         self._fail()
         self.bodies.append((body, reason, route))

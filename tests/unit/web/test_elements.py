@@ -56,6 +56,14 @@ def test_what_msgspec_takes_for_an_array_is_one_and_nothing_else(text: bytes, cu
         assert fed(ArrayElements(LONG), text, cuts) == wanted
 
 
+@pytest.mark.parametrize("rest", [b'x{"a":3},{"a":4}]', b'},{"a":3}]', b', ,{"a":3}]'])
+def test_nothing_else_than_one_comma_parts_elements_that_begin_alike(rest: bytes) -> None:
+    elements = ArrayElements(LONG)
+    assert list(elements.feed(b'[{"a":1},{"a":2}')) == [b'{"a":1}']
+    with pytest.raises(NoArray):
+        list(elements.feed(rest))
+
+
 def test_the_end_of_a_value_is_where_msgspec_says_it_is() -> None:
     """Should msgspec word its errors differently, this fails before anything else does."""
     assert fed(ArrayElements(LONG), b'[ {"a": [1]} , 2 ,"]"\n]', []) == [b'{"a": [1]}', b"2", b'"]"']

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.access_callers import Caller, Site
@@ -146,6 +147,22 @@ def test_a_collector_writes_only_its_own_site(site: Site, principal: str, given:
     (verdict,) = caller.ask("POST", "/api/v1/records", [given]).json["verdicts"]
     assert verdict["verdict"] == "forbidden"
     assert Caller(site, "administrator").ask("GET", f"/record/{given['record_id']}").status == 404
+
+
+def test_a_refused_body_that_is_retried_is_still_its_senders(site: Site) -> None:
+    operator = Caller(site, None, CONTROL)
+
+    def retried(record_id: str, site_id: str) -> Any:
+        """Retry a body that was refused because it has a member twice."""
+        text = msgspec.json.encode(record(record_id, meta={"site_id": [site_id]}))
+        body = msgspec.Raw(text.replace(b"{", b'{"record_id":"%s",' % record_id.encode(), 1))
+        assert Caller(site, "site_a").ask("POST", "/record", body).status == 400
+        (entry,) = operator.ask("GET", "/api/v1/quarantine").json["entries"]
+        return operator.ask("POST", "/api/v1/quarantine/retry", {"ids": [entry["number"]]}).json
+
+    assert retried("a-7", "A")["queued"] == 1
+    (reason,) = retried("b-7", "B")["failed"].values()
+    assert reason == "record 'b-7' has a site or a prefix that its sender may not write"
 
 
 def test_a_prefix_keeps_out_of_others_ids(site: Site) -> None:
