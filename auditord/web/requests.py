@@ -161,6 +161,8 @@ MAX_RECORD_SIZE: Final = 2 << 20
 
 _values: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _MEMBER: Final = b'":'
+_OTHER_MEMBERS: Final = (b" :", b"\t:", b"\n:", b"\r:")
+"""The ends of members with a blank before the colon, which few programs write."""
 _IGNORED: Final = b'"runtime":'
 _OPTIONAL: Final = (b'"start_time"', b'"stop_time"', b'"meta"')
 _RECORD: Final = ("record_id", "start_time", "stop_time", "components", "meta")
@@ -218,6 +220,8 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
         for component in record.components:
             if component.scores:
                 count += len(_SCORE) * len(component.scores)
+    if any(end in text for end in _OTHER_MEMBERS):
+        return False
     members = text.count(_MEMBER)
     return members == count or members == count + text.count(_IGNORED)
 

@@ -86,6 +86,8 @@ NULLS = b'{"meta":null,"stop_time":null,'
         (b'"stop_time":"2', b'"stop_time":null,"stop_time":"2', "`stop_time` more than once"),
         (b'"amount":8', b'"amount":8,"am\\u006funt":8', "`amount` more than once - at `$[1].components[0]`"),
         (b'"value":12.5', b'"value" :1,"value" : 12.5', "`value` more than once - at `$[1].components[0].scores[0]`"),
+        (b'"amount":8', b'"amount" :1,"amount":8', "`amount` more than once - at `$[1].components[0]`"),
+        (b'"amount":8', b'"amount"\n:1,"amount":8', "`amount` more than once - at `$[1].components[0]`"),
         (b'"meta":{', b'"meta":null, "meta":{', "`meta` more than once"),
     ],
 )
