@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from time import sleep
 
@@ -91,7 +92,8 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
         assert_reports_agree(tmp_path, daemon)
         assert_listings_agree(tmp_path, daemon)
         assert_pages_agree(daemon)
-    assert len(rows(lake_in(tmp_path / "lake"), "kit")) == 90
+    with closing(lake_in(tmp_path / "lake")) as table:
+        assert len(rows(table, "kit")) == 90
     assert "set it to false first" in command("end", "--yes", exit_code=2).output
     with running_daemon(tmp_path, {}) as daemon:
         Client(daemon.url).add(msgspec.structs.replace(RECORDS[0], record_id="later"))
