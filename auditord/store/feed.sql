@@ -156,6 +156,11 @@ WHERE substr(name, 1, 6) = 'count:'
 DELETE FROM {schema}record_counts
 WHERE meta_key = :key
 
+-- name: drop_empty_counts
+-- Delete the counts of values that no record has under a key, so that names are not kept.
+DELETE FROM {schema}record_counts
+WHERE meta_key = :key AND records = 0
+
 -- name: list_counts
 -- All counts.
 SELECT meta_key, meta_value, records
