@@ -247,12 +247,8 @@ def entry_of(operation: Operation, provenance: Provenance, document: str) -> Ent
     """Return a change in the form that senders take."""
     text = document.encode()
     record = decode_record(text)
-    match operation:
-        case "insert":
-            return Insert(record, None, provenance, encoded=Encoded(record, text))
-        case "replace":
-            return Replace(record, None, provenance)
-        case "close":
-            if record.stop_time is None:
-                raise ValueError(f"the feed closes {record.record_id!r} without a stop time")
-            return Close(record.record_id, record.stop_time, provenance)
+    if operation == "insert":
+        return Insert(record, None, provenance, encoded=Encoded(record, text))
+    if operation == "close" and record.stop_time is not None:  # else a later change has opened the record again
+        return Close(record.record_id, record.stop_time, provenance)
+    return Replace(record, None, provenance)
