@@ -188,16 +188,19 @@ def begin_outbox() -> Work[None]:
     yield from add_consumer(SENDERS, (yield from end_of_feed()))
 
 
-def read_outbox(limit: int) -> Work[Outbox]:
+def read_outbox(limit: int | None) -> Work[Outbox]:
     """Return the oldest changes by clients, from a slice of about ``limit`` records of the feed.
 
-    A record that was changed several times has one entry, with its current version.
+    A record that was changed several times has one entry, with its current version. Without a limit, all visible
+    changes are returned, also those whose positions are not final yet.
     """
     found = [each for each in (yield from list_consumers()) if each.name == SENDERS]
     if not found:
         return Outbox(0, 0, ())
     after = found[0].position
-    upto = yield from end_of_slice(after, (yield from end_of_feed()), limit)
+    upto = BEHIND_ALL
+    if limit is not None:
+        upto = yield from end_of_slice(after, (yield from end_of_feed()), limit)
     if not (yield from ask("has_versions_behind", position=after)):
         return Outbox(after, after, ())
     versions: dict[str, list[_Version]] = {}
