@@ -251,7 +251,7 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
             months = {month_number(from_micros(row.stop_time)) for row in rows}
-            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows)
+            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows, before.batch)
             if not changed.removed:
                 return before
             after = replace(before, release=before.release + 1)
@@ -471,7 +471,8 @@ def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: s
 def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
     """Return a condition for rows of daemons without a position, or of a batch later than the daemon's position.
 
-    It consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
+    Released rows may have a later batch, since a copy of a record store numbers its batches anew. The condition
+    consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
     """
     names = sorted(positions)
     if not names:
@@ -482,7 +483,11 @@ def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
         for lower, upper in pairwise(names)
     ]
     later = [
-        And(EqualTo(term="daemon", value=name), GreaterThan(term="batch", value=position.batch))
+        And(
+            EqualTo(term="daemon", value=name),
+            GreaterThan(term="batch", value=position.batch),
+            Or(IsNull(term="release"), GreaterThan(term="release", value=position.release)),
+        )
         for name, position in positions.items()
     ]
     return Or(*outside, *between, *later)

@@ -134,16 +134,19 @@ def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritte
 
 
 def unnumbered(
-    table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow]
+    table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow], batch: int
 ) -> Rewritten:
-    """Rewrite files with the release number of recalled rows cleared."""
+    """Rewrite files with the release number of recalled rows cleared, as rows of this batch."""
     are_recalled = recalled_in(recalled)
 
     def found(rows: Any) -> Any:
         return _compute.and_(_compute.equal(rows["daemon"], daemon), are_recalled(rows))
 
     def kept(rows: Any) -> Any:
-        return _with_release(rows, _compute.if_else(found(rows), _arrow.scalar(None, _arrow.int64()), rows["release"]))
+        cleared = found(rows)
+        batches = _compute.if_else(cleared, _arrow.scalar(batch, _arrow.int64()), rows["batch"])
+        releases = _compute.if_else(cleared, _arrow.scalar(None, _arrow.int64()), rows["release"])
+        return _with_column(_with_column(rows, "batch", batches), "release", releases)
 
     return _changed(table, tasks, found, kept)
 
@@ -163,7 +166,8 @@ def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str
         count = _compute.sum(free).as_py() or 0
         first += -(-count // RELEASE_RECORDS)
         removed += [task.file for task in tasks]
-        added += _checked(table, tasks[0], _with_release(rows, _compute.if_else(free, numbers, rows["release"])))
+        releases = _compute.if_else(free, numbers, rows["release"])
+        added += _checked(table, tasks[0], _with_column(rows, "release", releases))
     return Rewritten(removed, added), first
 
 
@@ -241,8 +245,8 @@ def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: C
     return Rewritten(removed, added)
 
 
-def _with_release(rows: Any, numbers: Any) -> Any:  # Any: pyarrow's Table and column
-    place = rows.schema.get_field_index("release")
+def _with_column(rows: Any, name: str, numbers: Any) -> Any:  # Any: pyarrow's Table and column
+    place = rows.schema.get_field_index(name)
     return rows.set_column(place, rows.schema.field(place), numbers)
 
 
