@@ -151,8 +151,8 @@ def unnumbered(
     return _changed(table, tasks, found, kept)
 
 
-def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str, first: int) -> tuple[Rewritten, int]:
-    """Rewrite files with release numbers for the rows of a daemon that have none.
+def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], free: Mask, first: int) -> tuple[Rewritten, int]:
+    """Rewrite files with release numbers for the rows of the mask ``free``.
 
     Each group has the files of one partition, which become one file. Release numbers start at ``first``; the next
     unused number is returned with the files.
@@ -160,15 +160,33 @@ def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
         rows = scan.to_table(tasks).sort_by(ORDER)
-        free = _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.is_null(rows["release"]))
-        places = _compute.subtract(_compute.cumulative_sum(_compute.cast(free, _arrow.int64())), 1)
+        are_free = free(rows)
+        places = _compute.subtract(_compute.cumulative_sum(_compute.cast(are_free, _arrow.int64())), 1)
         numbers = _compute.add(_compute.divide(places, RELEASE_RECORDS), first)
-        count = _compute.sum(free).as_py() or 0
+        count = _compute.sum(are_free).as_py() or 0
         first += -(-count // RELEASE_RECORDS)
         removed += [task.file for task in tasks]
-        releases = _compute.if_else(free, numbers, rows["release"])
+        releases = _compute.if_else(are_free, numbers, rows["release"])
         added += _checked(table, tasks[0], _with_column(rows, "release", releases))
     return Rewritten(removed, added), first
+
+
+def free_rows(daemon: str, batch: int) -> Mask:
+    """Return the mask of a daemon's rows without a release number, of batches up to this one."""
+
+    def are_free(rows: Any) -> Any:
+        own = _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.less_equal(rows["batch"], batch))
+        return _compute.and_(own, _compute.is_null(rows["release"]))
+
+    return are_free
+
+
+def files_with(table: Table, tasks: Iterable[FileScanTask], found: Mask) -> Iterator[FileScanTask]:
+    """Yield the files that have a row selected by ``found``."""
+    keys = _scan(table, "daemon", "record_id", "release", "batch")
+    for task in tasks:
+        if _compute.any(found(keys.to_table([task]))).as_py():
+            yield task
 
 
 def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
@@ -234,10 +252,8 @@ def _scan(table: Table, *columns: str) -> ArrowScan:
 def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
     """Rewrite the files that have a row selected by ``found``."""
     removed, added = list[DataFile](), list[DataFile]()
-    keys, all_columns = _scan(table, "daemon", "record_id", "release"), _scan(table)
-    for task in tasks:
-        if not _compute.any(found(keys.to_table([task]))).as_py():
-            continue
+    all_columns = _scan(table)
+    for task in files_with(table, tasks, found):
         rows = change(all_columns.to_table([task]))
         removed.append(task.file)
         if rows.num_rows:

@@ -116,6 +116,12 @@ def passed_by_all() -> Work[int]:
     return int(position)
 
 
+def read_by_all() -> Work[int]:
+    """Return the position before the first record that some consumer has not read."""
+    ((first,),) = yield from ask("first_unread")
+    return BEHIND_ALL if first is None else int(first) - 1
+
+
 def clear_removals() -> Work[None]:
     """Delete removals that all consumers have passed, and names in those that all counts and roll-ups have passed."""
     if not (yield from ask("has_removals")):

@@ -43,6 +43,12 @@ WHERE name = :name
 SELECT min(position)
 FROM {schema}consumers
 
+-- name: first_unread
+-- The position of the first record that some consumer has not read.
+SELECT min(position)
+FROM {schema}records
+WHERE position > (SELECT min(consumers.position) FROM {schema}consumers)
+
 -- name: oldest_unread
 -- When each consumer's oldest unread record arrived.
 SELECT
