@@ -177,8 +177,8 @@ async def _has_store(configuration: Configuration) -> bool:
 
 async def _last_stop(configuration: Configuration) -> datetime | None:
     async with open_store(configuration.store, counted_keys=()) as store:
-        groups = (await store.aggregate(AggregateQuery())).groups
-    return max((group.last_stop for group in groups), default=None)
+        groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
+    return max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
 
 
 def _refuse_late_beginnings(sources: Sequence[Looked], until: datetime | None) -> None:
