@@ -4,13 +4,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import anyio
 import duckdb
 import pandas as pd
 import pytest
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from auditord.cli import auditord
 from auditord.client import Client
+from auditord.store.opening import open_store_for_reading
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, ComponentUsage
 from auditord_hookspecs.wire import encode_record
@@ -101,12 +103,18 @@ def test_sites_whose_last_months_are_released_are_looked_at_without_the_lake(tmp
     assert "120" in host.run("status", fails=True).output
 
 
-def test_a_lost_spool_is_replaced_without_the_lake(tmp_path: Path) -> None:
+async def counts_of_sites(host: Host) -> Mapping[str, int]:
+    async with open_store_for_reading(f"sqlite://{host.folder / 'records.db'}") as store:
+        return (await store.counts()).per_value["site_id"]
+
+
+def test_a_lost_spool_is_replaced_without_the_lake_and_released_records_stay_counted(tmp_path: Path) -> None:
     host = Host(tmp_path, [job(1), replace(job(2), meta={"site_id": ("a", "b")})])
     host.run("lake", "run")
     for file in tmp_path.glob("spool.db*"):
         file.unlink()
     assert "continued" in host.run("restore", "--continue", "--without-backup").output
+    assert anyio.run(counts_of_sites, host) == {"a/b c": 1, "a": 1, "b": 1}
 
 
 def test_a_site_s_records_move_at_an_age_of_their_own(tmp_path: Path) -> None:
