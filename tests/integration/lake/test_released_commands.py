@@ -95,6 +95,13 @@ def test_a_month_comes_back_and_moves_again(tmp_path: Path) -> None:
         assert "lake recall" in refused
 
 
+def test_the_first_month_of_1970_comes_back(tmp_path: Path) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    host = Host(tmp_path, [replace(job(0), start_time=epoch, stop_time=epoch + timedelta(hours=1))])
+    host.run("lake", "run")
+    assert "1 record is back" in host.run("lake", "recall", "1970-01").output
+
+
 def test_sites_whose_last_months_are_released_are_looked_at_without_the_lake(tmp_path: Path) -> None:
     ended = [datetime.now(UTC) - timedelta(days=number) for number in range(120)]
     host = Host(tmp_path, [replace(job(0), record_id=f"{stop}", stop_time=stop) for stop in ended], keep_months=1)
