@@ -254,7 +254,7 @@ async def _growth_per_day(configuration: Configuration, now: Callable[[], dateti
         async with open_store_for_reading(configuration.store) as store:
             total = (await store.counts()).total
             recent = TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH)
-            groups = (await store.aggregate(AggregateQuery(recent))).groups
+            groups = (await store.sums_here(AggregateQuery(recent))).answer.groups
     except (StoreUnavailable, SchemaMismatch):
         return None  # the store's own checks report it
     size = (await to_thread.run_sync(path.stat)).st_size

@@ -58,7 +58,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
     if not has_spool and not has_store:
         raise RestoreRefused("record store and spool.db are both missing: leave out --continue to restore both")
-    if lost_store := not has_store or await _is_blank(restoration):
+    if lost_store := not has_store or await _is_blank(restoration, configuration):
         restoration.refuse_without_store()
         await restoration.store.put_aside(restoration.aside())
         await _place(restoration.store)
@@ -73,9 +73,9 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     return Continued(restoration, behind, done)
 
 
-async def _is_blank(restoration: Restoration) -> bool:
+async def _is_blank(restoration: Restoration, configuration: Configuration) -> bool:
     """Return whether the store was created after the loss and has received nothing yet."""
-    async with open_store(restoration.section, counted_keys=()) as store:
+    async with open_store(restoration.section, counted_keys=configuration.metrics.database.counted_keys) as store:
         known = await store.generation(restoration.manifest.spool.spool_id)
         return known == 0 and (await store.counts()).total == 0
 

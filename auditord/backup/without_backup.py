@@ -162,7 +162,7 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
 
 async def _behind(configuration: Configuration, spool: Spool) -> Behind:
     own = await spool.generation()
-    async with open_store(configuration.store, counted_keys=()) as store:
+    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
         known = await store.generation(own.spool_id)
     if follows(known, own.number + 1):
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
@@ -176,9 +176,9 @@ async def _has_store(configuration: Configuration) -> bool:
 
 
 async def _last_stop(configuration: Configuration) -> datetime | None:
-    async with open_store(configuration.store, counted_keys=()) as store:
-        groups = (await store.aggregate(AggregateQuery())).groups
-    return max((group.last_stop for group in groups), default=None)
+    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
+        groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
+    return max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
 
 
 def _refuse_late_beginnings(sources: Sequence[Looked], until: datetime | None) -> None:

@@ -96,7 +96,7 @@ def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: 
     wanted = [
         (number, at)
         for number, at in table.partitions()
-        if number and month_name(number) == month and site in {None, at}
+        if number is not None and month_name(number) == month and site in {None, at}
     ]
     found = list[str]()
     for partition in wanted:

@@ -76,7 +76,8 @@ async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Cal
     if kept := await store.recalled_and_kept(position.batch):
         position = await asyncio.to_thread(table.unmark, daemon, position, kept)
         await store.forget_recalled(kept, position.release, await asyncio.to_thread(table.newest))
-    while (after := await asyncio.to_thread(table.mark, daemon, position, is_old)) != position:
+    read = await store.read_by_all()
+    while (after := await asyncio.to_thread(table.mark, daemon, position, is_old, read)) != position:
         released += await _delete(store, table, daemon, position.release, after.release)
         position = after
     if (await store.lake_state()).records:

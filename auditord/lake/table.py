@@ -35,6 +35,7 @@ from pyiceberg.expressions import (
     In,
     IsNull,
     LessThan,
+    LessThanOrEqual,
     NotNull,
     Or,
 )
@@ -54,6 +55,8 @@ from auditord.lake.writing import (
     Partition,
     Rewritten,
     commit_files,
+    files_with,
+    free_rows,
     joined,
     month_number,
     months_of,
@@ -218,10 +221,16 @@ class LakeTable(CatalogTable):
 
         return self._try(commit)
 
-    def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool]) -> LakePosition:
+    def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool], upto: int) -> LakePosition:
         """Give release numbers to the next rows of a daemon in old partitions, and return the new position.
 
         The position stays the same if there are no such rows.
+
+        Args:
+            daemon: the daemon.
+            before: its position.
+            is_old: returns whether a partition is old.
+            upto: rows of later batches are left out, since the store would not delete their records yet.
 
         Raises:
             LakeMoved: the daemon's position has changed; nothing is done.
@@ -229,10 +238,14 @@ class LakeTable(CatalogTable):
 
         def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
-            groups = _next_groups(table.scan(And(rows_of_daemon(daemon), IsNull(term="release"))).plan_files(), is_old)
+            free, early = free_rows(daemon, upto), LessThanOrEqual(term="batch", value=upto)
+            planned = table.scan(And(rows_of_daemon(daemon), IsNull(term="release"), early)).plan_files()
+            old = [task for task in planned if is_old(partition_of_file(task.file))]
+            old.sort(key=lambda each: _named(partition_of_file(each.file)))
+            groups = _next_groups(files_with(table, old, free))
             if not groups:
                 return before
-            changed, behind = numbered(table, groups, daemon, before.release + 1)
+            changed, behind = numbered(table, groups, free, before.release + 1)
             after = replace(before, release=behind - 1)
             _commit(table, {daemon: after}, changed, ())
             return after
@@ -251,7 +264,7 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
             months = {month_number(from_micros(row.stop_time)) for row in rows}
-            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows)
+            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows, before.batch)
             if not changed.removed:
                 return before
             after = replace(before, release=before.release + 1)
@@ -471,7 +484,8 @@ def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: s
 def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
     """Return a condition for rows of daemons without a position, or of a batch later than the daemon's position.
 
-    It consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
+    Released rows may have a later batch, since a copy of a record store numbers its batches anew. The condition
+    consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
     """
     names = sorted(positions)
     if not names:
@@ -482,7 +496,11 @@ def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
         for lower, upper in pairwise(names)
     ]
     later = [
-        And(EqualTo(term="daemon", value=name), GreaterThan(term="batch", value=position.batch))
+        And(
+            EqualTo(term="daemon", value=name),
+            GreaterThan(term="batch", value=position.batch),
+            Or(IsNull(term="release"), GreaterThan(term="release", value=position.release)),
+        )
         for name, position in positions.items()
     ]
     return Or(*outside, *between, *later)
@@ -535,15 +553,14 @@ def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, colum
     return table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id).to_arrow()
 
 
-def _next_groups(tasks: Iterable[FileScanTask], is_old: Callable[[Partition], bool]) -> list[list[FileScanTask]]:
-    """Return the files whose rows get release numbers in the next commit, grouped by partition."""
+def _next_groups(tasks: Iterable[FileScanTask]) -> list[list[FileScanTask]]:
+    """Return the first files, whose rows get release numbers in the next commit, grouped by partition."""
     groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
-    for task in sorted(tasks, key=lambda each: _named(partition_of_file(each.file))):
-        if is_old(partition_of_file(task.file)):
-            if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
-                break
-            groups[partition_of_file(task.file)].append(task)
-            rows += task.file.record_count
+    for task in tasks:
+        if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
+            break
+        groups[partition_of_file(task.file)].append(task)
+        rows += task.file.record_count
     return list(groups.values())
 
 

@@ -134,22 +134,25 @@ def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritte
 
 
 def unnumbered(
-    table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow]
+    table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow], batch: int
 ) -> Rewritten:
-    """Rewrite files with the release number of recalled rows cleared."""
+    """Rewrite files with the release number of recalled rows cleared, as rows of this batch."""
     are_recalled = recalled_in(recalled)
 
     def found(rows: Any) -> Any:
         return _compute.and_(_compute.equal(rows["daemon"], daemon), are_recalled(rows))
 
     def kept(rows: Any) -> Any:
-        return _with_release(rows, _compute.if_else(found(rows), _arrow.scalar(None, _arrow.int64()), rows["release"]))
+        cleared = found(rows)
+        batches = _compute.if_else(cleared, _arrow.scalar(batch, _arrow.int64()), rows["batch"])
+        releases = _compute.if_else(cleared, _arrow.scalar(None, _arrow.int64()), rows["release"])
+        return _with_column(_with_column(rows, "batch", batches), "release", releases)
 
     return _changed(table, tasks, found, kept)
 
 
-def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str, first: int) -> tuple[Rewritten, int]:
-    """Rewrite files with release numbers for the rows of a daemon that have none.
+def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], free: Mask, first: int) -> tuple[Rewritten, int]:
+    """Rewrite files with release numbers for the rows of the mask ``free``.
 
     Each group has the files of one partition, which become one file. Release numbers start at ``first``; the next
     unused number is returned with the files.
@@ -157,14 +160,33 @@ def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
         rows = scan.to_table(tasks).sort_by(ORDER)
-        free = _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.is_null(rows["release"]))
-        places = _compute.subtract(_compute.cumulative_sum(_compute.cast(free, _arrow.int64())), 1)
+        are_free = free(rows)
+        places = _compute.subtract(_compute.cumulative_sum(_compute.cast(are_free, _arrow.int64())), 1)
         numbers = _compute.add(_compute.divide(places, RELEASE_RECORDS), first)
-        count = _compute.sum(free).as_py() or 0
+        count = _compute.sum(are_free).as_py() or 0
         first += -(-count // RELEASE_RECORDS)
         removed += [task.file for task in tasks]
-        added += _checked(table, tasks[0], _with_release(rows, _compute.if_else(free, numbers, rows["release"])))
+        releases = _compute.if_else(are_free, numbers, rows["release"])
+        added += _checked(table, tasks[0], _with_column(rows, "release", releases))
     return Rewritten(removed, added), first
+
+
+def free_rows(daemon: str, batch: int) -> Mask:
+    """Return the mask of a daemon's rows without a release number, of batches up to this one."""
+
+    def are_free(rows: Any) -> Any:
+        own = _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.less_equal(rows["batch"], batch))
+        return _compute.and_(own, _compute.is_null(rows["release"]))
+
+    return are_free
+
+
+def files_with(table: Table, tasks: Iterable[FileScanTask], found: Mask) -> Iterator[FileScanTask]:
+    """Yield the files that have a row selected by ``found``."""
+    keys = _scan(table, "daemon", "record_id", "release", "batch")
+    for task in tasks:
+        if _compute.any(found(keys.to_table([task]))).as_py():
+            yield task
 
 
 def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
@@ -230,10 +252,8 @@ def _scan(table: Table, *columns: str) -> ArrowScan:
 def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
     """Rewrite the files that have a row selected by ``found``."""
     removed, added = list[DataFile](), list[DataFile]()
-    keys, all_columns = _scan(table, "daemon", "record_id", "release"), _scan(table)
-    for task in tasks:
-        if not _compute.any(found(keys.to_table([task]))).as_py():
-            continue
+    all_columns = _scan(table)
+    for task in files_with(table, tasks, found):
         rows = change(all_columns.to_table([task]))
         removed.append(task.file)
         if rows.num_rows:
@@ -241,8 +261,8 @@ def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: C
     return Rewritten(removed, added)
 
 
-def _with_release(rows: Any, numbers: Any) -> Any:  # Any: pyarrow's Table and column
-    place = rows.schema.get_field_index("release")
+def _with_column(rows: Any, name: str, numbers: Any) -> Any:  # Any: pyarrow's Table and column
+    place = rows.schema.get_field_index(name)
     return rows.set_column(place, rows.schema.field(place), numbers)
 
 

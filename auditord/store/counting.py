@@ -42,6 +42,8 @@ def count_slice(key: str, bounds: Slice, dialect: StoreDialect) -> Work[None]:
             (key, *counted.parameters),
         )
     )
+    if (yield from ask("has_removals")):
+        yield from ask("drop_empty_counts", key=key)
 
 
 def set_counted_keys(keys: Collection[str], *, others_too: bool) -> Work[None]:

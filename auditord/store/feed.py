@@ -116,6 +116,12 @@ def passed_by_all() -> Work[int]:
     return int(position)
 
 
+def read_by_all() -> Work[int]:
+    """Return the position before the first record that some consumer has not read."""
+    ((first,),) = yield from ask("first_unread")
+    return BEHIND_ALL if first is None else int(first) - 1
+
+
 def clear_removals() -> Work[None]:
     """Delete removals that all consumers have passed, and names in those that all counts and roll-ups have passed."""
     if not (yield from ask("has_removals")):
@@ -188,16 +194,19 @@ def begin_outbox() -> Work[None]:
     yield from add_consumer(SENDERS, (yield from end_of_feed()))
 
 
-def read_outbox(limit: int) -> Work[Outbox]:
+def read_outbox(limit: int | None) -> Work[Outbox]:
     """Return the oldest changes by clients, from a slice of about ``limit`` records of the feed.
 
-    A record that was changed several times has one entry, with its current version.
+    A record that was changed several times has one entry, with its current version. Without a limit, all visible
+    changes are returned, also those whose positions are not final yet.
     """
     found = [each for each in (yield from list_consumers()) if each.name == SENDERS]
     if not found:
         return Outbox(0, 0, ())
     after = found[0].position
-    upto = yield from end_of_slice(after, (yield from end_of_feed()), limit)
+    upto = BEHIND_ALL
+    if limit is not None:
+        upto = yield from end_of_slice(after, (yield from end_of_feed()), limit)
     if not (yield from ask("has_versions_behind", position=after)):
         return Outbox(after, after, ())
     versions: dict[str, list[_Version]] = {}
@@ -247,12 +256,8 @@ def entry_of(operation: Operation, provenance: Provenance, document: str) -> Ent
     """Return a change in the form that senders take."""
     text = document.encode()
     record = decode_record(text)
-    match operation:
-        case "insert":
-            return Insert(record, None, provenance, encoded=Encoded(record, text))
-        case "replace":
-            return Replace(record, None, provenance)
-        case "close":
-            if record.stop_time is None:
-                raise ValueError(f"the feed closes {record.record_id!r} without a stop time")
-            return Close(record.record_id, record.stop_time, provenance)
+    if operation == "insert":
+        return Insert(record, None, provenance, encoded=Encoded(record, text))
+    if operation == "close" and record.stop_time is not None:  # else a later change has opened the record again
+        return Close(record.record_id, record.stop_time, provenance)
+    return Replace(record, None, provenance)

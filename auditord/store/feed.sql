@@ -43,6 +43,12 @@ WHERE name = :name
 SELECT min(position)
 FROM {schema}consumers
 
+-- name: first_unread
+-- The position of the first record that some consumer has not read.
+SELECT min(position)
+FROM {schema}records
+WHERE position > (SELECT min(consumers.position) FROM {schema}consumers)
+
 -- name: oldest_unread
 -- When each consumer's oldest unread record arrived.
 SELECT
@@ -155,6 +161,11 @@ WHERE substr(name, 1, 6) = 'count:'
 -- Delete the counts of a key.
 DELETE FROM {schema}record_counts
 WHERE meta_key = :key
+
+-- name: drop_empty_counts
+-- Delete the counts of values that no record has under a key, so that names are not kept.
+DELETE FROM {schema}record_counts
+WHERE meta_key = :key AND records = 0
 
 -- name: list_counts
 -- All counts.

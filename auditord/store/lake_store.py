@@ -13,6 +13,7 @@ from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
 from auditord.store.changes import has_any, redact
+from auditord.store.feed import read_by_all
 from auditord.store.lake import (
     LakeBatch,
     LakeOvertaken,
@@ -122,6 +123,10 @@ class LakeStore(Reads, ABC):
     async def catch_up(self) -> None:
         """Let the consumers inside the database read the whole final part of the feed."""
         await self.rollups.fold()
+
+    async def read_by_all(self) -> int:
+        """Return the position up to which every consumer of the feed has read all records."""
+        return await self._read(read_by_all())
 
     async def released(self) -> Released:
         """Return which rows of the lake are released records."""

@@ -44,7 +44,7 @@ class SiteActivity(msgspec.Struct, frozen=True):
 
 
 async def site_activity(store: RecordStore, now: datetime) -> Sequence[SiteActivity]:
-    """Return the sites that have reported, sorted by name.
+    """Return the sites that have reported, sorted by name. The lake is not needed.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -53,7 +53,7 @@ async def site_activity(store: RecordStore, now: datetime) -> Sequence[SiteActiv
     known = TimeCompares(TimeField.STOP, Comparison.LTE, now)
     query = AggregateQuery(AllOf((ended, known)), (MetaValue("site_id", "site"), CalendarPeriod(CalendarUnit.DAY)))
     days = defaultdict[str, list[Group]](list)
-    for group in (await store.aggregate(query)).groups:
+    for group in (await store.sums_here(query)).answer.groups:
         days[str(group.key[0] or "")].append(group)
     found = [_activity(site, groups) for site, groups in days.items()]
     largest = sorted(found, key=lambda each: each.records, reverse=True)[:MOST]

@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import psycopg
 import pytest
 
 from auditord.config.model import StoreSection
@@ -144,6 +145,19 @@ async def test_the_copy_goes_on_as_the_store_would_have(urls: tuple[str, str]) -
         assert await forwarded(store) == [Insert(job("third"), None, KEPT)]
         counts = await store.counts()
         assert (counts.total, counts.per_value["user_id"]) == (3, {"a": 3, "b": 3})
+
+
+async def test_changes_wait_for_senders_although_another_transaction_is_running(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    target = f"sqlite://{tmp_path / 'records.db'}"
+    with psycopg.connect(postgres_url) as running:
+        async with open_store(postgres_url, counted_keys=(), outbox=True) as store:
+            running.execute("SELECT pg_current_xact_id()")
+            await store.add(job("first"), CLIENT, SAME_RUN)
+        await copy(postgres_url, target)
+    async with open_store(target, counted_keys=(), outbox=True) as store:
+        assert await forwarded(store) == [Insert(job("first"), None, KEPT)]
 
 
 async def test_an_empty_store_is_copied(urls: tuple[str, str]) -> None:

@@ -42,6 +42,7 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 from auditord_hookspecs.wire import decode_record, encode_record
+from tests.lake_in_memory import MemoryLake, release
 
 pytestmark = pytest.mark.anyio
 
@@ -466,6 +467,19 @@ async def test_a_listing_by_user_is_the_same_with_and_without_counts(path: Path,
                 found.append([decode_record(each).record_id async for page in pages for each in page])
     assert found[0] == found[1]
     assert bool(found[0]) == (name != "nobody")
+
+
+async def test_a_listing_has_recalled_records_whose_users_are_counted_since_their_release(path: Path) -> None:
+    memory, url = MemoryLake(), f"sqlite://{path}"
+    async with open_store(url, counted_keys=()) as store:
+        await store.add(record(1), PROVENANCE, SAME_RUN)
+        assert await release(store, memory, ["job-000001"], START + timedelta(days=1)) == 1
+    async with open_store(url, counted_keys=("user_id",)) as store:
+        store.lake = memory
+        await store.catch_up()
+        assert await store.recall(["job-000001"]) == 1
+        async with store.stream(RecordQuery(user("u1"))) as pages:
+            assert [each async for page in pages for each in page] == [encode_record(record(1))]
 
 
 BY_START = Order(SortField.START, descending=True)

@@ -28,9 +28,6 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 500
 """Maximum number of rows that are read or written at a time."""
 
-NO_LIMIT: Final = 1 << 40
-"""A limit that is larger than any number of records."""
-
 Unforwarded: TypeAlias = tuple[Operation, Provenance]
 """A change to a record that senders have yet to forward: the operation, and who made the change."""
 
@@ -264,7 +261,7 @@ class End(ABC):
             return await self._unforwarded_of_first_release()
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
-        outbox = await self.run(read_outbox(NO_LIMIT))
+        outbox = await self.run(read_outbox(None))
         return {
             _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
         }

@@ -73,10 +73,11 @@ def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
     """
     sets = yield from list_sets()
     unwanted = [each for each in sets if each.key is not None and each.key not in keys]
+    for each in unwanted:  # first, since this waits for other processes that fold
+        yield from forget_consumer(each.consumer)
     for each in unwanted:
         yield from _drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
-        yield from forget_consumer(each.consumer)
     numbers = {each.number for each in sets if each not in unwanted}
     new = [key for key in dict.fromkeys(keys) if key not in {each.key for each in sets}]
     for key in new:
@@ -90,10 +91,10 @@ def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
 def start_over(released_to: int) -> Work[None]:
     """Drop all cells, so that they are folded again from the feed."""
     sets = yield from list_sets()
-    yield from lock_consumers([each.consumer for each in sets])
+    for each in sets:  # first, since this waits for other processes that fold
+        yield from forget_consumer(each.consumer)
     for each in sets:
         yield from _drop_cells(each)
-        yield from forget_consumer(each.consumer)
         yield from add_consumer(each.consumer, 0)
     yield from ask("set_filled_from", filled_from=released_to)
 
@@ -112,16 +113,20 @@ def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | 
         dialect: the SQL of the database.
         consumers: the names of the consumers; None for all.
     """
-    sets = {each.consumer: each for each in (yield from list_sets()) if _can_fold(each)}
-    counts = [PREFIX + key for key, _ in (yield from ask("list_counted_keys"))]
-    names = [each for each in (*counts, *sets) if consumers is None or each in consumers]
+    known = [each.consumer for each in (yield from list_sets()) if _can_fold(each)]
+    known += [PREFIX + key for key, _ in (yield from ask("list_counted_keys"))]
+    locked = yield from lock_consumers([each for each in known if consumers is None or each in consumers])
+    sets = {each.consumer: each for each in (yield from list_sets())}  # now, since another key may have got a number
     end, is_all = (yield from end_of_feed()), True
-    for consumer in (yield from lock_consumers(names)):
+    for consumer in locked:
+        cells = sets.get(consumer.name)
+        if cells is not None and not _can_fold(cells):
+            continue
         upto = yield from end_of_slice(consumer.position, end, limit)
         if upto <= consumer.position:
             continue
         bounds = Slice(consumer.position, upto)
-        if (cells := sets.get(consumer.name)) is not None:
+        if cells is not None:
             yield from fold_cells(cells, bounds, dialect)
         else:
             yield from count_slice(consumer.name.removeprefix(PREFIX), bounds, dialect)

@@ -209,8 +209,11 @@ def start_over_beside_released() -> Work[None]:
 
 
 def _released_to() -> Work[int]:
-    """Return the day after the last released record. The feed lacks some records of earlier days."""
-    state = yield from read_lake()
+    """Return the day after the last released record. The feed lacks some records of earlier days.
+
+    No record is released until the transaction ends. Else the new cells could lack it.
+    """
+    state = yield from read_lake("lock_lake")
     return (
         FIRST_DAY if not state.records or state.last_stop is None else to_micros(state.last_stop) // MICROS_PER_DAY + 1
     )

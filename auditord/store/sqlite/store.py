@@ -25,7 +25,7 @@ from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
-from auditord.store.releasing import read_released
+from auditord.store.releasing import read_lake, read_released
 from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, rolled_part, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
@@ -218,8 +218,11 @@ def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
 def has_none(where: Condition) -> Work[bool]:
     """Return whether the counts show that no record meets a condition, because none has the values that it requires.
 
-    Return False if the counts do not tell. No index has the values, so this saves a scan of all records.
+    Return False if the counts do not tell. No index has the values, so this saves a scan of all records. A key that is
+    counted since records were released lacks those of them that have been recalled.
     """
+    if (yield from read_lake()).released_in:
+        return False
     positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
     leaves: dict[Leaf, bool] = {}
     for leaf in fold(where, lambda leaf: (leaf,), _all_leaves, _all_leaves):

@@ -152,6 +152,20 @@ async def test_a_change_between_two_looks_is_forwarded_with_the_next(store: Reco
     ]
 
 
+async def test_a_record_that_is_opened_again_after_a_slice_is_forwarded_open(store: RecordStore) -> None:
+    await store.add(finished("a"), CLIENT, SAME_RUN)
+    await settled(store)
+    await store.forget_outbox((await store.outbox(10)).position)
+    await store.stop(RecordUpdate("a", (), NOW), CLIENT)
+    await store.add(finished("b"), CLIENT, SAME_RUN)
+    await store.replace(running("a"), CLIENT)
+    await settled(store)
+    first, opened = await store.outbox(1), Replace(running("a"), None, CLIENT)
+    assert opened in [each.entry for each in first.entries]
+    await store.forget_outbox(first.position)
+    assert opened in await forwarded(store)
+
+
 async def test_a_deleted_record_is_not_forwarded(store: RecordStore) -> None:
     await store.add(finished("a"), CLIENT, SAME_RUN)
     document = await store.get("a")

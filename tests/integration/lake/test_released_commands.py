@@ -4,23 +4,27 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import anyio
 import duckdb
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from auditord.cli import auditord
 from auditord.client import Client
+from auditord.store.opening import open_store_for_reading
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, ComponentUsage
 from auditord_hookspecs.wire import encode_record
-from tests.integration.lake.host import CORES, RECORDS, Host, ids
+from tests.integration.lake.host import CORES, RECORDS, Host, ids, job
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +93,35 @@ def test_a_month_comes_back_and_moves_again(tmp_path: Path) -> None:
         host.configure(enabled=False)
         refused = host.run("lake", *command, fails=True).output
         assert "lake recall" in refused
+
+
+def test_the_first_month_of_1970_comes_back(tmp_path: Path) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    host = Host(tmp_path, [replace(job(0), start_time=epoch, stop_time=epoch + timedelta(hours=1))])
+    host.run("lake", "run")
+    assert "1 record is back" in host.run("lake", "recall", "1970-01").output
+
+
+def test_sites_whose_last_months_are_released_are_looked_at_without_the_lake(tmp_path: Path) -> None:
+    ended = [datetime.now(UTC) - timedelta(days=number) for number in range(120)]
+    host = Host(tmp_path, [replace(job(0), record_id=f"{stop}", stop_time=stop) for stop in ended], keep_months=1)
+    host.run("lake", "run")
+    assert "records in 90 days" in host.run("doctor", "--all", fails=True).output  # no daemon is running
+    assert "120" in host.run("status", fails=True).output
+
+
+async def counts_of_sites(host: Host) -> Mapping[str, int]:
+    async with open_store_for_reading(f"sqlite://{host.folder / 'records.db'}") as store:
+        return (await store.counts()).per_value["site_id"]
+
+
+def test_a_lost_spool_is_replaced_without_the_lake_and_released_records_stay_counted(tmp_path: Path) -> None:
+    host = Host(tmp_path, [job(1), replace(job(2), meta={"site_id": ("a", "b")})])
+    host.run("lake", "run")
+    for file in tmp_path.glob("spool.db*"):
+        file.unlink()
+    assert "continued" in host.run("restore", "--continue", "--without-backup").output
+    assert anyio.run(counts_of_sites, host) == {"a/b c": 1, "a": 1, "b": 1}
 
 
 def test_a_site_s_records_move_at_an_age_of_their_own(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from auditord.lake.table import LakeTable
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.merging import place_of
+from auditord.store.opening import open_store
 from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
@@ -109,6 +110,15 @@ def stores(request: pytest.FixtureRequest) -> Opened:
         async with opened(folder / "lake", "a", url) as both:
             yield both
 
+    return made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a new store."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/records.db"
+    made: str = request.getfixturevalue("postgres_url")
     return made
 
 
@@ -414,13 +424,35 @@ async def test_a_release_that_was_committed_and_not_dealt_with_is_found(host: Ho
         await sync(store, table, "a", LOG)
         position = table.position("a")
         assert position is not None
-        table.mark("a", position, lambda each: each[0] is not None)
+        table.mark("a", position, lambda each: each[0] is not None, position.batch)
         await check(store, table, [*records.values()])
         records["job-3"] = job(3, stop_time=START + 100 * DAY)
         await store.stop(RecordUpdate("job-3", (), START + 100 * DAY), ALICE)
         await syncing.release(store, table, "a", lambda _: False)
         assert ((await store.lake_state()).records, len(await listed(store, RecordQuery()))) == (29, 1)
         await check(store, table, [*records.values()])
+
+
+async def test_records_that_another_consumer_has_not_read_are_not_marked(url: str, tmp_path: Path) -> None:
+    """Else every run would rewrite their files, and release nothing."""
+    async with open_store(url, counted_keys=(), outbox=True):  # nothing forwards its changes any more
+        pass
+    async with opened(tmp_path / "lake", "a", url) as (store, table):
+        await put(store, [*map(job, range(20))])
+        for _ in range(2):
+            assert await run(store, table, "a", MARCH) == 0
+            position = table.position("a")
+            assert position is not None
+            assert (position.release, (await store.released()).recalled) == (0, frozenset())
+        await store.forget_outbox((await store.outbox(100)).position)
+        await put(store, [*map(job, range(20, 40))])
+        assert await run(store, table, "a", MARCH) == 20
+        await put(store, [*map(job, range(40, 44))])
+        await settled(store)
+        await store.forget_outbox((await store.outbox(100)).position)
+        await store.check()  # another transaction, after which the batches of PostgreSQL have higher numbers
+        assert await run(store, table, "a", MARCH) == 24
+        await check(store, table, [*map(job, range(44))])
 
 
 async def test_names_that_were_redacted_leave_the_files(host: Host) -> None:

@@ -1,10 +1,11 @@
-"""A record that comes again in the instant in which it is released is in one of both places."""
+"""A record that is released at the same time as something else happens is in one of both places, and counts once."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import msgspec
 import psycopg
 import pytest
@@ -14,8 +15,10 @@ from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
 from auditord.store.postgres.driver import run
 from auditord.store.releasing import release
+from auditord.store.rollups.cells import FIRST_DAY
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
+from tests.contract.store.feeds import settled
 from tests.lake_in_memory import MemoryLake, snapshot, synced
 
 pytestmark = pytest.mark.anyio
@@ -113,3 +116,28 @@ async def test_it_is_known_to_a_plan_that_had_not_seen_it(opened: tuple[RecordSt
         adding = asyncio.ensure_future(store.add_all([job(0), other], SENT, SAME_RUN, atomic=False))
         await blocked(connection.info.dsn)
     assert await adding == [Verdict.SAME, Verdict.DIFFERENT]
+
+
+async def keep_by_project(store: RecordStore) -> None:
+    store.rollups.keep_by(["project"])
+
+
+async def start_over(store: RecordStore) -> None:
+    await store.rollups.start_over()
+
+
+@pytest.mark.parametrize(("begin", "key"), [(keep_by_project, "project"), (start_over, None)])
+async def test_cells_that_are_begun_meanwhile_leave_its_day_to_the_lake(
+    opened: tuple[RecordStore, Connection], begin: Callable[[RecordStore], Awaitable[None]], key: str | None
+) -> None:
+    """Else they would claim to have its day, and lack it for ever."""
+    store, connection = opened
+    async with moved(store, connection):
+        beginning = asyncio.ensure_future(begin(store))
+        with anyio.fail_after(10):
+            await blocked(connection.info.dsn)
+    await beginning
+    await settled(store)
+    await store.rollups.fold()
+    (filled_from,) = [each.filled_from for each in await store.rollups.sets() if each.key == key]
+    assert filled_from > FIRST_DAY
