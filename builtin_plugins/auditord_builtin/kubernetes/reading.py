@@ -65,7 +65,7 @@ class Cluster:
         return await self._read(scope, **self._selector, **options)
 
     async def sample(self, scope: str) -> bytes:
-        """Return a list of at most one pod, whatever its labels, for the current resource version.
+        """Return a list of at most one pod with any labels, for the current resource version.
 
         Raises:
             Unreachable: the answer is missing or incomplete.
