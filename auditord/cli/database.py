@@ -12,7 +12,7 @@ import msgspec
 from auditord.backup.notes import refuse_unfinished
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
-from auditord.config.model import Configuration
+from auditord.config.model import Configuration, forwarding_senders
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
 from auditord.database.migrations import SAID_EVERY
@@ -202,6 +202,32 @@ async def _adopt(configuration: Configuration) -> None:
         open_store(configuration.store, counted_keys=keys) as store,
     ):
         await Pairing(store, spool).adopt()
+
+
+@database_command.command("end-forwarding")
+@yes_option
+@output_option
+def end_forwarding_command(*, yes: bool, output: str) -> None:
+    """Keep no changes by clients for senders any more, after the last sender with from: api or all was removed.
+
+    Else these changes wait for such a sender, and their records are never released to the lake. The daemon must not run
+    meanwhile, and no other daemon of this record store may have such a sender.
+    """
+    configuration = load_installation().configuration
+    if names := forwarding_senders(configuration):
+        raise click.UsageError(f"{', '.join(names)} forwards changes by clients: remove or disable it first.")
+    confirm("Changes that wait are never forwarded, also if a sender is added later. Continue?", yes=yes)
+    with own(configuration.state_dir):
+        run_async(_end_forwarding, configuration)
+    if output == "json":
+        write_json({"forwarding": False})
+    else:
+        say("changes by clients are no longer kept for senders")
+
+
+async def _end_forwarding(configuration: Configuration) -> None:
+    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
+        await store.end_outbox()
 
 
 def _address() -> Address:

@@ -4,7 +4,7 @@ Each kind brings the model of its instances, and :mod:`auditord.config.kinds` jo
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -328,3 +328,9 @@ def source_of(sender: InstanceConfig) -> SenderSource:
     """Return the option ``from`` of a configured sender."""
     source: SenderSource = getattr(sender, "from", "collectors")
     return source
+
+
+def forwarding_senders(configuration: "Configuration") -> Sequence[str]:
+    """Return the names of enabled senders that forward changes by clients."""
+    senders = configuration.senders.items()
+    return [name for name, config in senders if config.enabled and source_of(config) != "collectors"]

@@ -8,9 +8,10 @@ from typing import Final
 import anyio
 
 from auditord.checks import Places, check_pair
-from auditord.config.model import Configuration, StoreSection
+from auditord.config.model import Configuration, StoreSection, forwarding_senders
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.store.feed import SENDERS
 from auditord.store.opening import open_replica, open_store_for_reading
 from auditord.store.replica import Replica
 from auditord.store.silence import TIMES, site_activity
@@ -61,7 +62,7 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
             yield Finding(Severity.OK, "database", f"it answers, with {counted(counts.total, 'record')}")
             for consumer, lag in counts.lag(now()).items():
                 if lag > _FEED_LAGS and consumer != "lake":  # the lake may sync only once a day
-                    yield await _lagging(section, consumer, lag)
+                    yield await _lagging(configuration, consumer, lag)
             async for finding in _check_content(store, now()):
                 yield finding
     except SchemaMismatch as error:
@@ -72,8 +73,9 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
         )
 
 
-async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
+async def _lagging(configuration: Configuration, consumer: str, lag: float) -> Finding:
     """Return why a consumer of the feed has not read old entries."""
+    section = configuration.store
     remedy = "auditord status shows its state; figures are correct meanwhile, but sums take longer"
     if is_postgresql(section.url):
         from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
@@ -82,6 +84,12 @@ async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
         if (writer := await oldest_writer(address_of(section))) is not None:
             remedy = f"it waits for {writer}: end that transaction"
     text = f"it has not read a record that arrived {lag / 60:.0f} minutes ago"
+    if consumer == SENDERS and not forwarding_senders(configuration):
+        text = "changes by clients wait for a sender with from: api or all, and their records stay in the store"
+        remedy = (
+            "enable the sender again, and it forwards them; or run `auditord database end-forwarding`, unless another "
+            "daemon of this store has such a sender"
+        )
     return Finding(Severity.WARNING, f"consumer {consumer}", text, remedy)
 
 

@@ -498,3 +498,33 @@ def test_the_text_names_what_is_wrong_first(doctor: Doctor) -> None:
     lines: Mapping[int, str] = dict(enumerate(ended.stdout.splitlines()))
     assert lines[0].startswith("failure")
     assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failure,")
+
+
+def test_changes_that_wait_for_a_removed_sender_are_named_and_can_be_discarded(doctor: Doctor) -> None:
+    url = f"sqlite://{doctor.state}/records.db"
+
+    async def add() -> None:
+        async with open_store(url, counted_keys=(), outbox=True) as store:
+            await store.add(make_record("a"), Provenance(NOW - DAY, None, "client"), Duplicates.SAME_RUN)
+            await store.rollups.fold()
+
+    async def waiting() -> int:
+        async with open_store(url, counted_keys=()) as store:
+            return len((await store.outbox(10)).entries)
+
+    doctor.state.mkdir()
+    anyio.run(add)
+    found = doctor.about("store", "consumer senders")
+    assert found["severity"] == "warning"
+    assert "wait for a sender" in found["text"]
+    command = ["database", "end-forwarding", "--yes", "--config"]
+    assert command[1] in found["remedy"]
+    sender = {"kind": "remote", "url": "http://127.0.0.1:9/", "from": "api"}
+    doctor.sections["senders"] = {"far": sender}
+    refused = CliRunner().invoke(auditord, [*command, str(doctor.file())])
+    assert (refused.exit_code, "far forwards changes" in refused.output) == (2, True)
+    assert anyio.run(waiting) == 1
+    doctor.sections["senders"] = {"far": {**sender, "enabled": False}}
+    assert "no longer kept" in CliRunner().invoke(auditord, [*command, str(doctor.file())]).output
+    assert anyio.run(waiting) == 0
+    assert "consumer senders" not in {each["subject"] for each in doctor.run()[1]}
