@@ -95,12 +95,19 @@ def _unshown_users(configuration: Configuration) -> list[str]:
 
 
 def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
-    """Return the enabled collectors whose kinds have an inventory of their source."""
+    """Return the enabled collectors that have an inventory of their source."""
     return [
         name
         for name, config in configuration.collectors.items()
-        if config.enabled and kinds.collectors[kind_of(config)].inventory is not None
+        if config.enabled and why_not_audited(kinds.collectors[kind_of(config)], config) is None
     ]
+
+
+def why_not_audited(kind: CollectorKind[Any], config: InstanceConfig) -> str | None:
+    """Return why a collector has no inventory of its source, or None if it has one."""
+    if kind.inventory is None:
+        return f"kind {kind.name} cannot list its source"
+    return None if kind.no_inventory is None else kind.no_inventory(config)
 
 
 def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:

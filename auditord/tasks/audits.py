@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs, Sides
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.config.kinds import audited
+from auditord.config.kinds import audited, why_not_audited
 from auditord.config.model import Configuration
 from auditord.config.sections import AuditSection
 from auditord.errors import UnsuitableRequest
@@ -45,11 +45,11 @@ class Audits:
         """Audit a collector, which may run meanwhile.
 
         Raises:
-            UnsuitableRequest: its kind has no inventory, or its records go to another destination.
+            UnsuitableRequest: it has no inventory of its source, or its records go to another destination.
         """
         kind, config = self._instances.collectors[request.instance]
-        if kind.inventory is None:
-            raise UnsuitableRequest(f"{request.instance}: kind {kind.name} cannot list its source")
+        if (reason := why_not_audited(kind, config)) is not None or kind.inventory is None:
+            raise UnsuitableRequest(f"{request.instance}: {reason}")
         if not self._storage.local_senders:
             text = "its records go to another destination, so there is no record store here to compare with its source"
             raise UnsuitableRequest(f"{request.instance}: {text}")

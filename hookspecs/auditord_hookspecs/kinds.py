@@ -62,6 +62,8 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         inventory: yields all jobs that ended within ``context.window``, for ``auditord audit``, in the same batches as
             if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
             Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
+        no_inventory: returns why the source of an instance cannot be listed, with the remedy; None if it can. Such an
+            instance is not audited.
         reach: returns how far back the inventory can be compared; may read ``context.checkpoint``.
         check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for this kind of source on the host, for ``auditord init``; see
@@ -83,6 +85,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     prefix: Callable[[C], str] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
+    no_inventory: Callable[[C], str | None] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
     check: Check | None = None
     detect: Detect | None = None

@@ -104,7 +104,8 @@ class Source:
                 reach=self.go_back,
                 prefix=lambda _: "job",
             )
-            return [known, CollectorKind(name="dull", config=RunConfig, collect=self.collect)]
+            blind = msgspec.structs.replace(known, name="blind", no_inventory=lambda _: "set eyes", prefix=None)
+            return [known, blind, CollectorKind(name="dull", config=RunConfig, collect=self.collect)]
 
         module = ModuleType("source")
         setattr(module, "auditord_collectors", auditord_collectors)  # noqa: B010 modules have no such attribute
@@ -134,7 +135,7 @@ class AuditedDaemon:
         document = {
             "state_dir": str(self.folder / "state"),
             "store": {"url": self.url},
-            "collectors": {"jobs": {"kind": "jobs"}, "dull": {"kind": "dull"}},
+            "collectors": {"jobs": {"kind": "jobs"}, "blind": {"kind": "blind"}, "dull": {"kind": "dull"}},
             **self.sections,
         }
         file.write_bytes(msgspec.json.encode(document))
@@ -402,10 +403,11 @@ async def test_an_inventory_that_breaks_off_finds_no_extras(audited: AuditedDaem
     assert states(report) == {"stored": 1}
 
 
-async def test_a_kind_without_inventory_is_refused_by_name(audited: AuditedDaemon) -> None:
+async def test_a_collector_without_inventory_is_refused_by_name(audited: AuditedDaemon) -> None:
     async with audited.acting() as actions:
-        with pytest.raises(UnsuitableRequest, match="dull: kind dull cannot list its source"):
-            await actions.audit(AuditRequest("dull", WINDOW), SilentObserver())
+        for name, reason in {"dull": "kind dull cannot list its source", "blind": "set eyes"}.items():
+            with pytest.raises(UnsuitableRequest, match=f"{name}: {reason}"):
+                await actions.audit(AuditRequest(name, WINDOW), SilentObserver())
         with pytest.raises(UnknownInstance, match="no enabled collector 'nobody'"):
             await actions.audit(AuditRequest("nobody", WINDOW), SilentObserver())
 

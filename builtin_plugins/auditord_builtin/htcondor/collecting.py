@@ -132,15 +132,11 @@ async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> A
         yield await classify(source, oldest_first[start : start + _CHUNK])
 
 
-def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """List the window's jobs in the same way as `auditord collect` with a window.
-
-    Raises:
-        AuditordError: ``per_job_history_dir`` is set. Its files are removed after reading, so they are no history.
-    """
-    if config.per_job_history_dir is not None:
-        raise AuditordError("per_job_history_dir holds only unread jobs, not a history: set history_paths")
-    return collect(config, context)
+def no_inventory(config: HTCondorConfig) -> str | None:
+    """Return a text if ``per_job_history_dir`` is set. Its files are removed after reading, so they are no history."""
+    if config.per_job_history_dir is None:
+        return None
+    return "per_job_history_dir holds only unread jobs, not a history: set history_paths"
 
 
 async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
@@ -185,7 +181,8 @@ HTCONDOR = CollectorKind(
     job_of=job_of,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: remarks_on_sites(config.sites),
-    inventory=list_jobs,
+    inventory=collect,
+    no_inventory=no_inventory,
     reach=reach,
     check=check,
     detect=detect,

@@ -170,6 +170,7 @@ SLURM_EPILOG: Final = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=_remarks,
     inventory=list_jobs,
+    no_inventory=lambda config: None if config.sacct else "listing jobs needs sacct, but sacct is []",
     reach=source_reach,
     check=check_epilog,
     detect=detect_epilog,

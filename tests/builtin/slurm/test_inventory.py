@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from auditord.config.kinds import why_not_audited
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm.collecting import reach, source_reach
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.kinds import SLURM, SLURM_EPILOG
-from auditord_hookspecs import AuditordError, CommandFailed, Window
+from auditord_hookspecs import CommandFailed
 from auditord_hookspecs.checks import Severity
 
 pytestmark = pytest.mark.anyio
@@ -78,13 +79,11 @@ async def test_the_collector_s_beginning_is_its_first_run() -> None:
     assert (await reach(chosen, context("", checkpoint=None))).collects == datetime(2025, 1, 1, tzinfo=UTC)
 
 
-async def test_notes_without_sacct_are_no_inventory() -> None:
-    options = SlurmEpilogConfig.model_validate({"spool": "/notes", "sacct": []})
-    asked = FakeCollectorContext(window=Window(NOW - timedelta(days=1), NOW), dry_run=True)
-    assert SLURM.inventory is not None
-    assert SLURM_EPILOG.inventory is not None
-    with pytest.raises(AuditordError, match=r"sacct: \[\]"):
-        await anext(aiter(SLURM_EPILOG.inventory(options, asked)))
+def test_notes_without_sacct_are_no_inventory() -> None:
+    options = SlurmEpilogConfig.model_validate({"spool": "/notes"})
+    assert why_not_audited(SLURM, config()) is why_not_audited(SLURM_EPILOG, options) is None
+    without = SlurmEpilogConfig.model_validate({"spool": "/notes", "sacct": []})
+    assert "sacct is []" in (why_not_audited(SLURM_EPILOG, without) or "")
 
 
 @pytest.mark.parametrize(
