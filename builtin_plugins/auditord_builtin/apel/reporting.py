@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Final
 
 import msgspec
 from typing_extensions import override
@@ -32,7 +31,6 @@ from auditord_hookspecs.months import Month, first_month, months_from, whole_mon
 from auditord_hookspecs.query import stopped_within
 from auditord_hookspecs.wording import counted, listed
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LISTED = 20
 """The maximum number of a month's problems that are saved and logged."""
 
@@ -210,7 +208,8 @@ class SummaryReporter(Reporter):
         """Make the report from the store.
 
         Raises:
-            NotReported: the month was reported, but now has no jobs to report, for a reason that may be a mistake.
+            NotReported: the month was reported, but now no job of it can be, or the store no longer has jobs of it, at
+                any site.
         """
         config, records = self.config, self.context.records
         summary = await summaries(config, records, site, month)
@@ -218,30 +217,19 @@ class SummaryReporter(Reporter):
         accelerators, faults = await accelerator_messages(config, records, site, month, size)
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        if not summary.rows and state.there.size:
-            await self._refuse_lost(site, month, state, summary)
-        return Found(summary, accelerators, problems, stored)
-
-    async def _refuse_lost(self, site: str, month: Month, state: MonthState, summary: Summaries) -> None:
-        """Raise unless the jobs of a month without any job to report were corrected or deleted one by one."""
-        records, known = self.context.records, f"APEL has {state.jobs}: nothing is withdrawn"
-        if summary.left_out:
+        any_job = AggregateQuery(stopped_within(month.window))
+        if not summary.rows and state.there.size and summary.left_out:
             reasons = listed([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
             raise NotReported(
-                f"{site} {month}: no job can be reported, but {known}. Did a label or benchmark change, in the records "
-                f"or in this plugin's options? {reasons}"
+                f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
+                f"or benchmark change, in the records or in this plugin's options? {reasons}"
             )
-        if not (await records.aggregate(AggregateQuery(stopped_within(month.window)))).groups:
+        if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
-                f"{site} {month}: the store no longer has jobs of this month, of any site, but {known}. If these jobs "
-                "were deleted on purpose, ask APEL to delete the month"
+                f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {state.jobs}"
+                ": nothing is withdrawn. If these jobs were deleted on purpose, ask APEL to delete the month"
             )
-        if not await site_groups(self.config, records, site, Window(_EPOCH, self.context.now())):
-            ids = ", ".join(self.config.site.sites_to_report[site])
-            raise NotReported(
-                f"{site} {month}: the store has no jobs of {ids}, of any month, but {known}. Correct sites_to_report "
-                "or site_meta_field. If these jobs were deleted on purpose, ask APEL to delete the month"
-            )
+        return Found(summary, accelerators, problems, stored)
 
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
         """Put the whole report of a month into its outbox, replacing any waiting messages."""

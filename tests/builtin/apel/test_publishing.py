@@ -293,17 +293,6 @@ async def test_a_month_whose_jobs_lost_their_benchmark_keeps_what_apel_has() -> 
     assert broker.receiver.total("NumberOfJobs") == 2
 
 
-async def test_a_misspelt_site_id_keeps_what_apel_has() -> None:
-    context, broker = context_of(job("1", days_ago(65)), job("2", days_ago(65), site="b")), Recorder()
-    await publish(settings(), context, broker)
-    broker.taken()
-    misspelt = apel_settings(sites={"SITE-A": ["typo"], "SITE-B": ["b"]}, since=SINCE)
-    with pytest.raises(NotReported, match=r"SITE-A 2026-01: the store has no jobs of typo.*sites_to_report"):
-        await publish(misspelt, context, broker, all_months=True)
-    assert broker.taken() == []
-    assert broker.receiver.total("NumberOfJobs") == 2
-
-
 async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder()
     await publish(settings(), context, broker)
