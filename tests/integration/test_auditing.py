@@ -104,7 +104,13 @@ class Source:
                 reach=self.go_back,
                 prefix=lambda _: "job",
             )
-            blind = msgspec.structs.replace(known, name="blind", no_inventory=lambda _: "set eyes", prefix=None)
+            blind = CollectorKind(
+                name="blind",
+                config=RunConfig,
+                collect=self.collect,
+                inventory=self.inventory,
+                no_inventory=lambda _: "set eyes",
+            )
             return [known, blind, CollectorKind(name="dull", config=RunConfig, collect=self.collect)]
 
         module = ModuleType("source")
