@@ -32,7 +32,7 @@ class ParquetSource:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._parquet = _library()
-        self._files = sorted({file for path in paths for file in _files(path)})
+        self._files = sorted({file for path in paths for file in _files(path)}, key=_order)
         self.name = "AUDITOR's archive " + ", ".join(str(path.absolute()) for path in paths)
 
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
@@ -41,7 +41,7 @@ class ParquetSource:
         counts = {file: self._count(file) for file in self._files}
         total, behind = max(sum(counts.values()), 1), 0
         for file, count in counts.items():
-            if file >= Path(name):
+            if _order(file) >= _order(Path(name)):
                 batches = self._batches(file, row if file == Path(name) else 0)
                 while (found := await asyncio.to_thread(next, batches, None)) is not None:
                     yield _rows(file, *found, (behind + found[0] + len(found[1])) / total)
@@ -67,6 +67,11 @@ def _library() -> Any:  # Any: pyarrow ships no types
         return import_module("pyarrow.parquet")
     except ImportError as error:
         raise SourceFailed("to read Parquet files, pyarrow is needed: pip install 'auditord[arrow]'") from error
+
+
+def _order(file: Path) -> tuple[str, ...]:
+    """Return the sort key of a file. Paths themselves, the empty one too, compare otherwise from Python 3.12 on."""
+    return file.parts
 
 
 def _files(path: Path) -> list[Path]:
