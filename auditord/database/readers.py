@@ -108,6 +108,7 @@ class Threads:
         following = self._next(calls)  # first, so that this thread is idle when the waiter makes its next call
         with suppress(RuntimeError):  # the loop is closed
             future.get_loop().call_soon_threadsafe(_settle, future, outcome, fault)
+        del future, outcome, fault  # the traceback of a fault refers to this frame, a cycle
         return following
 
     def _next(self, calls: SimpleQueue[_Call | None]) -> _Call | None:
