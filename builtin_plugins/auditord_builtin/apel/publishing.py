@@ -8,6 +8,7 @@ from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig
 from auditord_builtin.apel.importing import detect, import_client_file, import_config
 from auditord_builtin.apel.jobs import JobReporter
+from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import NotReported, Part, Reporter, SummaryReporter
 from auditord_builtin.apel.sending import (
     BrokerUnavailable,
@@ -91,6 +92,7 @@ class _Run:
     """One run. Errors of a site or month are raised at the end, after all others have been reported."""
 
     def __init__(self, config: ApelConfig, context: PluginContext, publisher: Publisher) -> None:
+        self._config = config
         self._context = context
         self.saved = SavedState(context)
         kind = JobReporter if config.message_type is MessageType.INDIVIDUAL_JOBS else SummaryReporter
@@ -109,6 +111,7 @@ class _Run:
         """Report the due parts of a site. If all parts were checked and reported, save the day of the check."""
         now, begin = self._context.now(), self.reporter.begin(since)
         self.reporter.refuse_other_kind(site, begin)
+        await self._refuse_unknown_ids(site, begin)
         # != rather than <: a clock that was ahead must not delay the next check.
         full = all_months or self.saved.site(site).looked != now.date()
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
@@ -118,6 +121,7 @@ class _Run:
     async def again(self, site: str, period: Window) -> None:
         """Report a period of a site, changed or not."""
         self.reporter.refuse_other_kind(site, period.start)
+        await self._refuse_unknown_ids(site, self.saved.reported.since or period.start)
         await self._each_part(site, self.reporter.again(site, period))
 
     def conclude(self) -> None:
@@ -126,6 +130,27 @@ class _Run:
             show_state(self._context.instance, self.saved.reported)
         if self._faults:
             raise NotReported(f"not everything was reported; the next run tries again: {'; '.join(self._faults)}")
+
+    async def _refuse_unknown_ids(self, site: str, begin: datetime) -> None:
+        """Save the options that tell the site's jobs from others.
+
+        Raises:
+            NotReported: they have changed so that no stored job is the site's, but APEL has jobs of it. Without this,
+                a misspelt id would withdraw them all.
+        """
+        options, state = self._config.site, self.saved.site(site)
+        told_by = (options.sites_to_report[site], options.site_meta_field)
+        if told_by == state.told_by:
+            return
+        is_reported = any(month.there.size for month in state.months.values())
+        period = Window(begin, max(begin, self._context.now()))
+        if is_reported and not await site_groups(self._config, self._context.records, site, period):
+            ids, keys = (", ".join(each) for each in told_by)
+            raise NotReported(
+                f"{site}: since {begin.isoformat()} the store has no jobs with {ids} in {keys}, but APEL has jobs of "
+                "this site: nothing is withdrawn. Check sites_to_report and site_meta_field, which have changed"
+            )
+        await self.saved.save_site(site, told_by=told_by)
 
     async def _each_part(self, site: str, parts: Sequence[Part]) -> bool:
         """Report each part, even if another part fails, and return True if all succeeded.

@@ -117,9 +117,13 @@ class DayState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteState(msgspec.Struct, frozen=True, kw_only=True):
-    """A site: summaries by month, individual jobs by day, and the UTC day of the last full check (``looked``)."""
+    """A site: summaries by month, individual jobs by day, and the UTC day of the last full check (``looked``).
+
+    ``told_by``: the site ids and meta keys that told its jobs from others in the last run.
+    """
 
     looked: date | None = None
+    told_by: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     months: Mapping[str, MonthState] = msgspec.field(default_factory=dict[str, MonthState])
     days: Mapping[str, DayState] = msgspec.field(default_factory=dict[str, DayState])
 

@@ -293,6 +293,27 @@ async def test_a_month_whose_jobs_lost_their_benchmark_keeps_what_apel_has() -> 
     assert broker.receiver.total("NumberOfJobs") == 2
 
 
+async def test_a_misspelt_site_id_keeps_what_apel_has() -> None:
+    jobs = [job("1", days_ago(65)), job("2", days_ago(1)), job("3", days_ago(65), site="b")]
+    context, broker = context_of(*jobs), Recorder()
+    await publish(settings(), context, broker)
+    broker.taken()
+    misspelt = apel_settings(sites={"SITE-A": ["typo"], "SITE-B": ["b"]}, since=SINCE)
+    for full in (True, False):
+        with pytest.raises(
+            NotReported, match=r"SITE-A: since 2026-01-01.* no jobs with typo in site_id.*sites_to_report"
+        ):
+            await publish(misspelt, context, broker, all_months=full)
+    with pytest.raises(NotReported, match="no jobs with typo"):
+        await republish(misspelt, context, broker, period=JANUARY.window)
+    assert [site for site, _ in broker.taken() if site == "SITE-A"] == []
+    assert broker.receiver.total("NumberOfJobs") == 3
+    await publish(settings(), context, broker)
+    context.stored = [job(each.record_id, each.stop_time or NOW, site="b") for each in jobs]
+    await publish(settings(), context, broker, all_months=True)  # its jobs were corrected; its options are as they were
+    assert {row["NumberOfJobs"] for row in broker.receiver.rows.values() if row["Site"] == "SITE-A"} == {"0"}
+
+
 async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder()
     await publish(settings(), context, broker)
