@@ -17,7 +17,7 @@ from anyio import to_thread
 from auditord.backup.notes import refuse_unfinished
 from auditord.checks import Places
 from auditord.config.kinds import InstalledKinds, configured_transform
-from auditord.config.model import Configuration, SenderSource, kind_of, source_of
+from auditord.config.model import Configuration, SenderSource, forwarding_senders, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
@@ -88,7 +88,7 @@ async def opened_storage(
         StoreMismatch: store and spool do not belong together, one is an older copy, or a restore was interrupted.
     """
     senders = _senders(configuration, kinds)
-    outbox = any(source_of(config) != "collectors" for _, config in senders.values())
+    outbox = bool(forwarding_senders(configuration))
     transform = configured_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
         refuse_unfinished(configuration.state_dir)
