@@ -16,6 +16,9 @@ pytest_plugins = ["pytester", "tests.postgres_server", "tests.slurm_jobs", "test
 settings.register_profile("auditord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("auditord")
 
+SLOW_SECONDS = 1_200
+"""The time limit of a slow test: only one that hangs takes that long, also on a loaded machine."""
+
 SLOW = (
     "acceptance/",
     "benchmark/",
@@ -89,6 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_slow = _below_the_tests(item.path).startswith(SLOW) and item.path.stem not in QUICK
         if is_slow and not item.get_closest_marker("benchmark"):
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.fixture(autouse=True)

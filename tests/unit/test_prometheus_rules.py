@@ -27,7 +27,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def promtool(*words: str) -> str:
-    ended = subprocess.run(("promtool", *words), capture_output=True, text=True, cwd=FOLDER, check=False, timeout=120)
+    ended = subprocess.run(("promtool", *words), capture_output=True, text=True, cwd=FOLDER, check=False, timeout=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
