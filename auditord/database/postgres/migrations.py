@@ -225,7 +225,13 @@ _ADVICE: Final = "keep the records in a plain PostgreSQL 14 or later (another da
 
 
 async def refuse_unsupported(connection: AsyncConnection[TupleRow], where: str) -> None:
-    """Raise SchemaMismatch unless the server is a recent PostgreSQL and its tables are plain ones."""
+    """Raise SchemaMismatch unless the server is a recent PostgreSQL, the encoding UTF8 and the tables plain ones."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SchemaMismatch(
+            f"{where} has the encoding {encoding}, which cannot keep all names: create the database again with "
+            "`createdb --encoding=UTF8 --locale=C.UTF-8 --template=template0`."
+        )
     version, has_citus, has_timescale = await _row(connection, _LOOK)
     if foreign := _FOREIGN.search(version):
         name = _NAMES.get(foreign[0], foreign[0])

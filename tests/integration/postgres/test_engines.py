@@ -89,6 +89,19 @@ def test_another_engine_is_refused_before_tables_are_made(empty_postgres_url: st
         assert connection.execute("SELECT to_regnamespace('auditord')").fetchone() == (None,)
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_is_refused(empty_postgres_url: str, tmp_path: Path, encoding: str) -> None:
+    name = f"{encoding.lower()}_{os.getpid()}"
+    change(empty_postgres_url, f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    url = urlsplit(empty_postgres_url)._replace(path=f"/{name}").geturl()
+    try:
+        assert f"has the encoding {encoding}, which cannot keep all names" in migrate(url, tmp_path)
+        with pytest.raises(SchemaMismatch, match="createdb --encoding=UTF8"):
+            anyio.run(store_takes_a_record, url)
+    finally:
+        change(empty_postgres_url, f"DROP DATABASE {name}")
+
+
 async def test_tables_that_citus_distributes_are_refused(postgres_url: str) -> None:
     change(postgres_url, CITUS)
     with pytest.raises(
