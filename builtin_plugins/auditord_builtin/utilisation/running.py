@@ -1,7 +1,7 @@
 """The plugin kind ``utilisation``: runs that write and mail the reports that are due, and a check for doctor."""
 
 from collections.abc import AsyncGenerator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio.to_thread
@@ -9,7 +9,7 @@ import msgspec
 
 from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig, import_config
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.periods import Period, period_at
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
 from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
 from auditord_builtin.utilisation.usage import Usages
@@ -17,6 +17,9 @@ from auditord_hookspecs import AuditordError, Context, PluginContext, PluginKind
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder, check_readable
 from auditord_hookspecs.folders import SharedFolder
 from auditord_hookspecs.wording import counted
+
+_BEFORE_THE_NEXT: Final = timedelta(days=1)
+"""A report to users stops waiting for missing records this long before the next one is due."""
 
 
 class Unwritable(AuditordError):
@@ -66,7 +69,7 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
-            if (settled := await self._settled(period)) is None:
+            if (settled := await self._settled(period, self._latest(period))) is None:
                 break  # later periods wait as well
             usages, silent = settled
             notes = [f"No later job of {', '.join(silent)} is known: jobs may be missing here."] if silent else []
@@ -100,7 +103,10 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
             await self.state.forget_before(Series.USERS, period)
             if not self.state.is_waiting(Series.USERS, period):
-                if (settled := await self._settled(period)) is None:
+                following = period_at(options.period, period.stop)
+                # Wait less than until the next report is due, since that one would replace this one unsent.
+                until = min(self._latest(period), following.stop + self.config.settle - _BEFORE_THE_NEXT)
+                if (settled := await self._settled(period, until)) is None:
                     return faults
                 reports = reports_to_users(settled[0], self.config, options, period, self.context.log)
                 outcome = await self._deliver(Series.USERS, period, reports)
@@ -109,11 +115,14 @@ class _Work(msgspec.Struct, frozen=True):
                     self.context.log.warning("%s", reason)
         return faults
 
-    async def _settled(self, period: Period) -> tuple[Usages, Sequence[str]] | None:
-        """Return a period's usage and silent sites, or None while the report waits for missing records."""
+    def _latest(self, period: Period) -> datetime:
+        """Return the time at which a period is reported even if records are missing."""
+        return period.stop + self.config.settle + self.config.wait_for_sites
+
+    async def _settled(self, period: Period, until: datetime) -> tuple[Usages, Sequence[str]] | None:
+        """Return a period's usage and silent sites, or None while the report waits, until ``until``, for records."""
         usages = await ask(self.config, self.context.records, period)
         silent = await silent_sites(usages, self.config, self.context.records, period)
-        until = period.stop + self.config.settle + self.config.wait_for_sites
         if not silent or self.context.now() >= until:
             return usages, silent
         text = "the report on %s waits, at most until %s: no later job of %s is known"

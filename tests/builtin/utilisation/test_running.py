@@ -323,6 +323,15 @@ async def test_users_get_a_weekly_mail_about_their_own_jobs_alone() -> None:
     assert "ann" not in str(mailbox.mails[1])
 
 
+async def test_users_get_the_report_on_the_week_before_their_site_was_shut_down() -> None:
+    async with mail_server(Mailbox()) as mailbox:
+        config, plugin = configured(None, mailbox, mail=USERS, wait_for_sites="7d"), weekly()
+        for _ in range(14):
+            await UTILISATION.run(config, plugin)
+            plugin.moment += DAY
+    assert [mail["Subject"] for mail in mailbox.to("bob@example.org")] == ["Utilisation: your jobs 2026-W05"]
+
+
 async def test_a_user_who_left_fails_no_run_and_an_old_week_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     async with mail_server(Mailbox(answers={"bob@example.org": ["550 gone"]})) as mailbox:
         config, plugin = configured(None, mailbox, mail=USERS), weekly()
