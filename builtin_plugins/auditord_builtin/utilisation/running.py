@@ -11,7 +11,7 @@ from auditord_builtin.utilisation.config import Server, UserMail, UtilisationCon
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
 from auditord_builtin.utilisation.periods import Period, period_at
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
-from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
+from auditord_builtin.utilisation.state import ReportedState, Series
 from auditord_builtin.utilisation.usage import Usages
 from auditord_hookspecs import AuditordError, Context, PluginContext, PluginKind
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder, check_readable
@@ -89,8 +89,6 @@ class _Work(msgspec.Struct, frozen=True):
             addressed = [Addressed(recipient, recipient, report) for recipient in recipients]
             outcome = await self._deliver(Series.REPORTS, report.period, addressed, in_order=in_order)
             in_order = in_order and not outcome.busy
-            if in_order and not self.context.dry_run:
-                REPORTED.labels(self.context.instance).set(report.period.stop.timestamp())
             faults += [*outcome.refused, *outcome.busy]
         return faults
 

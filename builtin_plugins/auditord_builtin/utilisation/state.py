@@ -70,6 +70,7 @@ class ReportedState:
         self._context = context
         stored: Mapping[str, Any] = context.state or {}  # Any: JSON of our own
         self._series = {series: msgspec.convert(stored.get(series.value, {}), _Reported) for series in Series}
+        self._show()
 
     def pending(self, series: Series, kind: PeriodKind, settle: timedelta) -> Sequence[Period]:
         """Return the periods to report, or to send again to some recipients, the oldest first."""
@@ -154,6 +155,11 @@ class ReportedState:
     async def _save(self) -> None:
         state = {series.value: msgspec.to_builtins(reported) for series, reported in self._series.items()}
         await self._context.save_state(state)
+        self._show()
+
+    def _show(self) -> None:
+        if (until := self._series[Series.REPORTS].reported_until) is not None:
+            REPORTED.labels(self._context.instance).set(until.timestamp())
 
 
 async def show_reports(context: PanelContext) -> Sequence[PanelPart]:

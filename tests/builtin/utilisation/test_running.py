@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation import auditord_metrics, auditord_plugins
@@ -408,6 +408,16 @@ async def test_metrics_tell_what_came_of_mails() -> None:
     assert (mails("sent"), mails("refused"), mails("failed")) == (1, 1, 0)
     until = registry.get_sample_value("auditord_utilisation_reported_until_timestamp_seconds", {"task": "metrics"})
     assert until == FEBRUARY.timestamp()
+
+
+async def test_the_end_of_the_reported_time_is_known_after_a_restart(tmp_path: Path) -> None:
+    (gauge,) = [each for each in auditord_metrics() if isinstance(each, Gauge)]
+    plugin = context()
+    await UTILISATION.run(configured(tmp_path), plugin)
+    gauge.clear()
+    await UTILISATION.run(configured(tmp_path), plugin)
+    (metric,) = gauge.collect()
+    assert [(sample.labels["task"], sample.value) for sample in metric.samples] == [("monthly", FEBRUARY.timestamp())]
 
 
 async def test_a_link_in_the_folder_leads_to_no_other_file(tmp_path: Path) -> None:
