@@ -69,7 +69,7 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
-            if (settled := await self._settled(period, self._latest(period))) is None:
+            if (settled := await self._settled(Series.REPORTS, period)) is None:
                 break  # later periods wait as well
             usages, silent = settled
             notes = [f"No later job of {', '.join(silent)} is known: jobs may be missing here."] if silent else []
@@ -102,9 +102,7 @@ class _Work(msgspec.Struct, frozen=True):
             await self.state.forget_before(Series.USERS, period)
             if not self.state.is_waiting(Series.USERS, period):
                 following = period_at(options.period, period.stop)
-                # Wait less than until the next report is due, since that one would replace this one unsent.
-                until = min(self._latest(period), following.stop + self.config.settle - _BEFORE_THE_NEXT)
-                if (settled := await self._settled(period, until)) is None:
+                if (settled := await self._settled(Series.USERS, period, following.stop + self.config.settle)) is None:
                     return faults
                 reports = reports_to_users(settled[0], self.config, options, period, self.context.log)
                 outcome = await self._deliver(Series.USERS, period, reports)
@@ -113,16 +111,29 @@ class _Work(msgspec.Struct, frozen=True):
                     self.context.log.warning("%s", reason)
         return faults
 
-    def _latest(self, period: Period) -> datetime:
-        """Return the time at which a period is reported even if records are missing."""
-        return period.stop + self.config.settle + self.config.wait_for_sites
+    async def _settled(
+        self, series: Series, period: Period, replaced: datetime | None = None
+    ) -> tuple[Usages, Sequence[str]] | None:
+        """Return a period's usage and silent sites, or None while the report waits for missing records.
 
-    async def _settled(self, period: Period, until: datetime) -> tuple[Usages, Sequence[str]] | None:
-        """Return a period's usage and silent sites, or None while the report waits, until ``until``, for records."""
+        After an outage, or before the first report, the collectors may only have begun to read old jobs. So the wait
+        begins when the plugin first meets the report. It ends before ``replaced``, when another report takes its place.
+        """
         usages = await ask(self.config, self.context.records, period)
+        if self.state.is_new(series) and not usages:
+            self.context.log.info("no job of %s is known yet: no report is made", period.name)
+            return None
         silent = await silent_sites(usages, self.config, self.context.records, period)
+        if self.state.is_reported(series, period):  # and is due again for a refused recipient
+            return usages, silent
+        due = max(period.stop + self.config.settle, self.state.waiting_since(series))
+        until = due + self.config.wait_for_sites
+        if replaced is not None:
+            until = min(until, replaced - _BEFORE_THE_NEXT)
         if not silent or self.context.now() >= until:
             return usages, silent
+        if not self.context.dry_run:
+            await self.state.note_waiting(series)
         text = "the report on %s waits, at most until %s: no later job of %s is known"
         self.context.log.warning(text, period.name, until.isoformat(), ", ".join(silent))
         return None

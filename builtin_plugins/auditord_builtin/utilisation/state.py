@@ -57,9 +57,13 @@ class _Progress(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct):
-    """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones."""
+    """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones.
+
+    ``waiting_since`` is the time since when the next report waits for records; None if it does not.
+    """
 
     reported_until: datetime | None = None
+    waiting_since: datetime | None = None
     open: dict[str, _Progress] = {}
 
 
@@ -79,11 +83,29 @@ class ReportedState:
         found |= {period.name: period for period in due(kind, reported.reported_until, self._context.now() - settle)}
         return sorted(found.values(), key=lambda period: (period.stop, period.start))
 
+    def is_new(self, series: Series) -> bool:
+        """Return True if nothing was ever reported."""
+        return self._series[series].reported_until is None
+
+    def is_reported(self, series: Series, period: Period) -> bool:
+        """Return True if the period was reported, perhaps not to all recipients."""
+        until = self._series[series].reported_until
+        return until is not None and period.stop <= until
+
+    def waiting_since(self, series: Series) -> datetime:
+        """Return the time since when the next report waits for records: now, if it does not yet."""
+        return self._series[series].waiting_since or self._context.now()
+
+    async def note_waiting(self, series: Series) -> None:
+        """Record that the next report waits for records."""
+        if self._series[series].waiting_since is None:
+            self._series[series].waiting_since = self._context.now()
+            await self._save()
+
     def is_waiting(self, series: Series, period: Period) -> bool:
         """Return True if the period was reported, and no refused recipient is due for a retry."""
-        until = self._series[series].reported_until
         retry = any(map(self._is_due, self._progress(series, period).refused.values()))
-        return until is not None and period.stop <= until and not retry
+        return self.is_reported(series, period) and not retry
 
     def is_written(self, series: Series, period: Period) -> bool:
         """Return True if the period's file was written."""
@@ -129,7 +151,7 @@ class ReportedState:
         if reported.reported_until is None or reported.reported_until < period.stop:
             if not in_order:
                 return
-            reported.reported_until = period.stop
+            reported.reported_until, reported.waiting_since = period.stop, None
         progress = reported.open.get(period.name)
         if progress is not None and progress.refused.keys().isdisjoint(recipients):
             del reported.open[period.name]

@@ -216,7 +216,7 @@ async def test_a_report_waits_for_a_site_whose_records_may_be_late(
 async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin = context()
+    plugin = context({"reports": {"reported_until": JANUARY.isoformat()}})
     plugin.stored = []
     config = configured(tmp_path, wait_for_sites="3d")
     await UTILISATION.run(config, plugin)
@@ -225,6 +225,45 @@ async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     plugin.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
     await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
+
+
+async def test_the_first_report_waits_until_old_jobs_have_been_read(tmp_path: Path) -> None:
+    before, later = job("old", {"Cores": 1}, site_id="A"), job("new", {"Cores": 1}, stop=FEBRUARY + DAY, site_id="A")
+    config, plugin = configured(tmp_path, wait_for_sites="7d"), context()
+    plugin.moment = FEBRUARY + 20 * DAY
+    for stored in ([], [later], [before]):
+        plugin.stored = stored
+        await UTILISATION.run(config, plugin)
+        plugin.moment += HOUR
+    assert files(tmp_path) == []
+    plugin.stored = [before, later]
+    await UTILISATION.run(config, plugin)
+    assert (tmp_path / "monthly-2026-01.csv").read_text().splitlines()[1].startswith("2026-01,total,,,,1,1.0,")
+
+
+@pytest.mark.parametrize("reported", [{}, {"reported_until": JANUARY.isoformat()}])
+async def test_after_an_outage_a_report_waits_until_old_jobs_have_been_read(
+    tmp_path: Path, reported: dict[str, str]
+) -> None:
+    config, plugin = configured(tmp_path, wait_for_sites="2d"), context({"reports": reported})
+    plugin.moment = FEBRUARY + 20 * DAY
+    for reports in (0, 0, 1):
+        await UTILISATION.run(config, plugin)
+        assert len(files(tmp_path)) == reports
+        plugin.moment += DAY
+
+
+async def test_a_refused_recipient_need_not_wait_for_a_silent_site_again(tmp_path: Path) -> None:
+    async with mail_server(Mailbox(answers={BOSS: ["550 gone"]})) as mailbox:
+        config, plugin = configured(tmp_path, mailbox, wait_for_sites="1d"), context()
+        await UTILISATION.run(config, plugin)
+        plugin.moment += DAY
+        with pytest.raises(NotDelivered):
+            await UTILISATION.run(config, plugin)
+        del mailbox.answers[BOSS]
+        plugin.moment += DAY
+        await UTILISATION.run(config, plugin)
+    assert [mail["To"] for mail in mailbox.mails] == [DEPUTY, BOSS]
 
 
 async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> None:
@@ -326,6 +365,7 @@ async def test_users_get_a_weekly_mail_about_their_own_jobs_alone() -> None:
 async def test_users_get_the_report_on_the_week_before_their_site_was_shut_down() -> None:
     async with mail_server(Mailbox()) as mailbox:
         config, plugin = configured(None, mailbox, mail=USERS, wait_for_sites="7d"), weekly()
+        plugin.state = {"users": {"reported_until": (FEBRUARY - 6 * DAY).isoformat()}}
         for _ in range(14):
             await UTILISATION.run(config, plugin)
             plugin.moment += DAY
