@@ -253,6 +253,16 @@ async def test_after_an_outage_a_report_waits_until_old_jobs_have_been_read(
         plugin.moment += DAY
 
 
+async def test_a_listed_site_without_any_job_is_not_a_site_that_used_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = configured(tmp_path, wait_for_sites="2d", sites=["A", "C"])
+    plugin = context({"reports": {"reported_until": JANUARY.isoformat()}})
+    await UTILISATION.run(config, plugin)
+    assert "no later job of C is known" in caplog.text
+    assert files(tmp_path) == []
+
+
 async def test_a_refused_recipient_need_not_wait_for_a_silent_site_again(tmp_path: Path) -> None:
     async with mail_server(Mailbox(answers={BOSS: ["550 gone"]})) as mailbox:
         config, plugin = configured(tmp_path, mailbox, wait_for_sites="1d"), context()
