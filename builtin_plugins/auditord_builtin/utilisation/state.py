@@ -94,12 +94,14 @@ class ReportedState:
 
     def waiting_since(self, series: Series) -> datetime:
         """Return the time since when the next report waits for records: now, if it does not yet."""
-        return self._series[series].waiting_since or self._context.now()
+        since, now = self._series[series].waiting_since, self._context.now()
+        return now if since is None else min(since, now)  # the clock may have been ahead
 
     async def note_waiting(self, series: Series) -> None:
         """Record that the next report waits for records."""
-        if self._series[series].waiting_since is None:
-            self._series[series].waiting_since = self._context.now()
+        reported, since = self._series[series], self.waiting_since(series)
+        if reported.waiting_since != since:
+            reported.waiting_since = since
             await self._save()
 
     def is_waiting(self, series: Series, period: Period) -> bool:

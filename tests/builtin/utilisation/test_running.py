@@ -241,7 +241,14 @@ async def test_the_first_report_waits_until_old_jobs_have_been_read(tmp_path: Pa
     assert (tmp_path / "monthly-2026-01.csv").read_text().splitlines()[1].startswith("2026-01,total,,,,1,1.0,")
 
 
-@pytest.mark.parametrize("reported", [{}, {"reported_until": JANUARY.isoformat()}])
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {},
+        {"reported_until": JANUARY.isoformat()},
+        {"reported_until": JANUARY.isoformat(), "waiting_since": (FEBRUARY + 300 * DAY).isoformat()},  # a wrong clock
+    ],
+)
 async def test_after_an_outage_a_report_waits_until_old_jobs_have_been_read(
     tmp_path: Path, reported: dict[str, str]
 ) -> None:
