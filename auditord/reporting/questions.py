@@ -111,7 +111,7 @@ class Question(msgspec.Struct, frozen=True):
             UnknownIntensity: a measure needs the CO2 of a kWh, which is not configured.
         """
         if self.co2_per_kwh is None and any(measure.needs_intensity for measure in self.measures):
-            raise UnknownIntensity("the CO2 per kWh is unknown: configure ui.co2_per_kwh, in kg")
+            raise UnknownIntensity("the CO2 per kWh is unknown: configure ui.co2_per_kwh, or use --co2-per-kwh (in kg)")
         dimensions: list[Dimension] = []
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))

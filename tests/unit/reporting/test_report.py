@@ -244,7 +244,7 @@ def test_co2_is_measured_energy_times_the_intensity_of_the_grid() -> None:
     question = Question((MEASURES["co2"], MEASURES["energy"], MEASURES["waiting-hours"]), co2_per_kwh=Fraction(19, 50))
     total = make_report(question, aggregate_records(records, question.query())).total
     assert [each.value for each in total] == [Fraction(19, 25), 2, Fraction(3, 2)]
-    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh"):
+    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh, or use --co2-per-kwh"):
         Question((MEASURES["co2"],)).query()
 
 
