@@ -49,8 +49,10 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         return
     work = _Work(config, context, ReportedState(context))
     faults = [*await work.mail(await work.write())]
+    await work.state.end_waiting(Series.REPORTS, config.period, config.settle)
     if config.mail is not None and config.mail.users is not None:
         faults += await work.mail_to_users(config.mail.users)
+        await work.state.end_waiting(Series.USERS, config.mail.users.period, config.settle)
     if faults:
         raise NotDelivered("; ".join(faults))
 
@@ -117,7 +119,8 @@ class _Work(msgspec.Struct, frozen=True):
         """Return a period's usage and silent sites, or None while the report waits for missing records.
 
         After an outage, or before the first report, the collectors may only have begun to read old jobs. So the wait
-        begins when the plugin first meets the report. It ends before ``replaced``, when another report takes its place.
+        begins when the plugin first meets the report, or an earlier one that has to wait. It ends before ``replaced``,
+        when another report takes its place.
         """
         usages = await ask(self.config, self.context.records, period)
         if self.state.is_new(series) and not usages:

@@ -59,7 +59,7 @@ class _Progress(msgspec.Struct):
 class _Reported(msgspec.Struct):
     """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones.
 
-    ``waiting_since`` is the time since when the next report waits for records; None if it does not.
+    ``waiting_since`` is the time since when reports wait for records; None if all that are due were made.
     """
 
     reported_until: datetime | None = None
@@ -93,16 +93,18 @@ class ReportedState:
         return until is not None and period.stop <= until
 
     def waiting_since(self, series: Series) -> datetime:
-        """Return the time since when the next report waits for records: now, if it does not yet."""
+        """Return the time since when reports wait for records: now, if none has waited."""
         since, now = self._series[series].waiting_since, self._context.now()
         return now if since is None else min(since, now)  # the clock may have been ahead
 
     async def note_waiting(self, series: Series) -> None:
-        """Record that the next report waits for records."""
-        reported, since = self._series[series], self.waiting_since(series)
-        if reported.waiting_since != since:
-            reported.waiting_since = since
-            await self._save()
+        """Record that a report waits for records."""
+        await self._wait_since(series, self.waiting_since(series))
+
+    async def end_waiting(self, series: Series, kind: PeriodKind, settle: timedelta) -> None:
+        """Record that no report waits for records, if all that are due were made."""
+        if all(self.is_reported(series, period) for period in self.pending(series, kind, settle)):
+            await self._wait_since(series, None)
 
     def is_waiting(self, series: Series, period: Period) -> bool:
         """Return True if the period was reported, and no refused recipient is due for a retry."""
@@ -153,7 +155,7 @@ class ReportedState:
         if reported.reported_until is None or reported.reported_until < period.stop:
             if not in_order:
                 return
-            reported.reported_until, reported.waiting_since = period.stop, None
+            reported.reported_until = period.stop
         progress = reported.open.get(period.name)
         if progress is not None and progress.refused.keys().isdisjoint(recipients):
             del reported.open[period.name]
@@ -165,6 +167,11 @@ class ReportedState:
         kept = {name: each for name, each in reported.open.items() if parse_period(name).start >= period.start}
         if kept.keys() != reported.open.keys():
             reported.open = kept
+            await self._save()
+
+    async def _wait_since(self, series: Series, since: datetime | None) -> None:
+        if self._series[series].waiting_since != since:
+            self._series[series].waiting_since = since
             await self._save()
 
     def _is_due(self, refusal: _Refusal) -> bool:

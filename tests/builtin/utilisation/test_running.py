@@ -260,6 +260,19 @@ async def test_after_an_outage_a_report_waits_until_old_jobs_have_been_read(
         plugin.moment += DAY
 
 
+async def test_reports_do_not_come_later_and_later_because_of_a_site_that_was_shut_down(tmp_path: Path) -> None:
+    config = configured(tmp_path, period="week", wait_for_sites="10d", sites=["A", "gone"])
+    plugin = context({"reports": {"reported_until": (FEBRUARY + DAY).isoformat()}})
+    plugin.stored = [
+        job("old", {"Cores": 1}, site_id="A"),
+        job("new", {"Cores": 1}, stop=FEBRUARY + 99 * DAY, site_id="A"),
+    ]
+    for day in range(71):
+        plugin.moment = FEBRUARY + (1 + day) * DAY + config.settle
+        await UTILISATION.run(config, plugin)
+    assert len(files(tmp_path)) == 8  # of the ten weeks that are over, all but those that ended in the last ten days
+
+
 async def test_a_listed_site_without_any_job_is_not_a_site_that_used_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
