@@ -447,6 +447,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
             "`auditord manual first-site` shows how to write a collector by hand"
         )
     answers = answers_to(found, utc_now(), given_answers(answers_file), ask=not yes)
+    since = _first_day(answers["since"])
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
     for secret in secrets:
@@ -454,7 +455,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     if (aside := write_configuration(file, text)) is not None:
         say(f"{file} had no settings of a site: it was renamed to {aside}")
     say(f"wrote {file}")
-    look_at_result(datetime.fromisoformat(answers["since"]).replace(tzinfo=UTC))
+    look_at_result(since)
     say("")
     say("Next:")
     for line in (*_next_steps(file, found, answers), _start(file, host)):
@@ -470,6 +471,18 @@ def look_around(host: Host, kinds: InstalledKinds) -> Found:
         imports = {AUDITOR: auditor, **imports}
     transforms = {name: each for section, name, each in every if section == "transforms"}
     return Found(collectors, imports, find_postgresql(host), transforms)
+
+
+def _first_day(text: str) -> datetime:
+    """Return the beginning of the first day of accounting.
+
+    Raises:
+        ConfigurationError: the text is not a day.
+    """
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ConfigurationError(f"since: '{text}' is not a day such as 2026-11-01") from error
 
 
 def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:

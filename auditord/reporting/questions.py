@@ -111,7 +111,7 @@ class Question(msgspec.Struct, frozen=True):
             UnknownIntensity: a measure needs the CO2 of a kWh, which is not configured.
         """
         if self.co2_per_kwh is None and any(measure.needs_intensity for measure in self.measures):
-            raise UnknownIntensity("the CO2 per kWh is unknown: configure ui.co2_per_kwh, in kg")
+            raise UnknownIntensity("the CO2 per kWh is unknown: configure ui.co2_per_kwh, or use --co2-per-kwh (in kg)")
         dimensions: list[Dimension] = []
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))
@@ -131,6 +131,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 _SECOND: Final = timedelta(seconds=1)
+_DAY: Final = timedelta(days=1)
 _SECONDS_PER_HOUR: Final = 3_600
 
 
@@ -153,16 +154,17 @@ class Pledge(msgspec.Struct, frozen=True):
     end: date
 
     def hours(self, window: Window) -> Fraction:
-        """Return power times the pledge's hours in a window of whole days, in the window's time zone."""
-        first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
+        """Return power times the hours of the window in which the pledge holds; days are those of the window's zone."""
+        first, end = max(window.start.date(), self.first), min(window.stop.date() + _DAY, self.end)
         if end <= first:
             return Fraction(0)
         begin, stop = (datetime.combine(day, time.min, window.start.tzinfo).astimezone(UTC) for day in (first, end))
-        return self.power * Fraction((stop - begin) // _SECOND, _SECONDS_PER_HOUR)
+        covered = min(stop, window.stop.astimezone(UTC)) - max(begin, window.start.astimezone(UTC))
+        return self.power * Fraction(max(covered // _SECOND, 0), _SECONDS_PER_HOUR)
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """Return the sum of the pledges to a question's site and group in a window of whole days; None without a pledge."""
+    """Return the sum of the pledges to a question's site and group in a window; None without a pledge."""
     wanted = _wanted(question)
     if wanted is None:
         return None

@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 import yaml
 
+from auditord.cli import auditord
 from auditord.hooks.source_references import exposed
 
 FOLDER: Final = Path(__file__).parents[2] / "etc/prometheus"
@@ -16,6 +18,8 @@ RULES: Final = FOLDER / "auditord.rules.yml"
 SUITE: Final = FOLDER / "auditord.rules.test.yml"
 _METRIC: Final = re.compile(r"\bauditord_[a-z_]+\b")
 _REGULAR: Final = re.compile(r'\{__name__=~"([^"]*)"\}')
+
+_CALL: Final = re.compile(r"\bauditord ([a-z]+(?: [a-z]+)?(?:(?: --[a-z]+)* NAME)?(?: --[a-z-]+)*)")
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs tests/services/prometheus-install")
 
@@ -57,3 +61,14 @@ def test_the_alarms_speak_of_metrics_that_there_are() -> None:
         assert set(_METRIC.findall(expression)) - known == set(), rule["alert"]
         for pattern in _REGULAR.findall(rule["expr"]):
             assert len([name for name in known if re.fullmatch(pattern, name)]) == 2
+
+
+def test_the_remedies_name_commands_that_there_are() -> None:
+    remedies = [rule["annotations"]["remedy"].replace("{{ $labels.task }}", "NAME") for rule in rules()]
+    for words in [call.split() for remedy in remedies for call in _CALL.findall(remedy)]:
+        command: click.Command | None = auditord
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(auditord), words.pop(0))
+        assert command is not None, words
+        if "NAME" in words:  # what follows other commands is text
+            command.make_context("auditord", words)

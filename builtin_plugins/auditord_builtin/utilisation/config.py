@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from auditord_builtin.utilisation.periods import PeriodKind
 from auditord_hookspecs import Duration, ImportedConfig, PluginConfig, Secret, Section
+from auditord_hookspecs.config import AbsolutePath
 from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
 _ADDRESS: Final = re.compile(r"[^\s<>\",;:()\[\]@\x00-\x1f]+@[^\s<>\",;:()\[\]@\x00-\x1f]+")
@@ -149,7 +150,7 @@ class Energy(Section):
 class Csv(Section):
     """The CSV file."""
 
-    folder: Path = Field(description="An existing folder.")
+    folder: AbsolutePath = Field(description="An existing folder.")
     name: str = Field(
         default="{instance}-{period}.csv", description="The file's name; {instance} and {period} are replaced."
     )

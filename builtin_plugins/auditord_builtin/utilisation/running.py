@@ -1,7 +1,7 @@
 """The plugin kind ``utilisation``: runs that write and mail the reports that are due, and a check for doctor."""
 
 from collections.abc import AsyncGenerator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio.to_thread
@@ -9,14 +9,17 @@ import msgspec
 
 from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig, import_config
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.periods import Period, period_at
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
-from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
+from auditord_builtin.utilisation.state import ReportedState, Series
 from auditord_builtin.utilisation.usage import Usages
 from auditord_hookspecs import AuditordError, Context, PluginContext, PluginKind
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder, check_readable
 from auditord_hookspecs.folders import SharedFolder
 from auditord_hookspecs.wording import counted
+
+_BEFORE_THE_NEXT: Final = timedelta(days=1)
+"""A report to users stops waiting for missing records this long before the next one is due."""
 
 
 class Unwritable(AuditordError):
@@ -46,8 +49,10 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         return
     work = _Work(config, context, ReportedState(context))
     faults = [*await work.mail(await work.write())]
+    await work.state.end_waiting(Series.REPORTS, config.period, config.settle)
     if config.mail is not None and config.mail.users is not None:
         faults += await work.mail_to_users(config.mail.users)
+        await work.state.end_waiting(Series.USERS, config.mail.users.period, config.settle)
     if faults:
         raise NotDelivered("; ".join(faults))
 
@@ -66,7 +71,7 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
-            if (settled := await self._settled(period)) is None:
+            if (settled := await self._settled(Series.REPORTS, period)) is None:
                 break  # later periods wait as well
             usages, silent = settled
             notes = [f"No later job of {', '.join(silent)} is known: jobs may be missing here."] if silent else []
@@ -86,8 +91,6 @@ class _Work(msgspec.Struct, frozen=True):
             addressed = [Addressed(recipient, recipient, report) for recipient in recipients]
             outcome = await self._deliver(Series.REPORTS, report.period, addressed, in_order=in_order)
             in_order = in_order and not outcome.busy
-            if in_order and not self.context.dry_run:
-                REPORTED.labels(self.context.instance).set(report.period.stop.timestamp())
             faults += [*outcome.refused, *outcome.busy]
         return faults
 
@@ -100,7 +103,8 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
             await self.state.forget_before(Series.USERS, period)
             if not self.state.is_waiting(Series.USERS, period):
-                if (settled := await self._settled(period)) is None:
+                following = period_at(options.period, period.stop)
+                if (settled := await self._settled(Series.USERS, period, following.stop + self.config.settle)) is None:
                     return faults
                 reports = reports_to_users(settled[0], self.config, options, period, self.context.log)
                 outcome = await self._deliver(Series.USERS, period, reports)
@@ -109,13 +113,30 @@ class _Work(msgspec.Struct, frozen=True):
                     self.context.log.warning("%s", reason)
         return faults
 
-    async def _settled(self, period: Period) -> tuple[Usages, Sequence[str]] | None:
-        """Return a period's usage and silent sites, or None while the report waits for missing records."""
+    async def _settled(
+        self, series: Series, period: Period, replaced: datetime | None = None
+    ) -> tuple[Usages, Sequence[str]] | None:
+        """Return a period's usage and silent sites, or None while the report waits for missing records.
+
+        After an outage, or before the first report, the collectors may only have begun to read old jobs. So the wait
+        begins when the plugin first meets the report, or an earlier one that has to wait. It ends before ``replaced``,
+        when another report takes its place.
+        """
         usages = await ask(self.config, self.context.records, period)
+        if self.state.is_new(series) and not usages:
+            self.context.log.info("no job of %s is known yet: no report is made", period.name)
+            return None
         silent = await silent_sites(usages, self.config, self.context.records, period)
-        until = period.stop + self.config.settle + self.config.wait_for_sites
+        if self.state.is_reported(series, period):  # and is due again for a refused recipient
+            return usages, silent
+        due = max(period.stop + self.config.settle, self.state.waiting_since(series))
+        until = due + self.config.wait_for_sites
+        if replaced is not None:
+            until = min(until, replaced - _BEFORE_THE_NEXT)
         if not silent or self.context.now() >= until:
             return usages, silent
+        if not self.context.dry_run:
+            await self.state.note_waiting(series)
         text = "the report on %s waits, at most until %s: no later job of %s is known"
         self.context.log.warning(text, period.name, until.isoformat(), ", ".join(silent))
         return None

@@ -57,9 +57,13 @@ class _Progress(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct):
-    """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones."""
+    """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones.
+
+    ``waiting_since`` is the time since when reports wait for records; None if all that are due were made.
+    """
 
     reported_until: datetime | None = None
+    waiting_since: datetime | None = None
     open: dict[str, _Progress] = {}
 
 
@@ -70,6 +74,7 @@ class ReportedState:
         self._context = context
         stored: Mapping[str, Any] = context.state or {}  # Any: JSON of our own
         self._series = {series: msgspec.convert(stored.get(series.value, {}), _Reported) for series in Series}
+        self._show()
 
     def pending(self, series: Series, kind: PeriodKind, settle: timedelta) -> Sequence[Period]:
         """Return the periods to report, or to send again to some recipients, the oldest first."""
@@ -78,11 +83,33 @@ class ReportedState:
         found |= {period.name: period for period in due(kind, reported.reported_until, self._context.now() - settle)}
         return sorted(found.values(), key=lambda period: (period.stop, period.start))
 
+    def is_new(self, series: Series) -> bool:
+        """Return True if nothing was ever reported."""
+        return self._series[series].reported_until is None
+
+    def is_reported(self, series: Series, period: Period) -> bool:
+        """Return True if the period was reported, perhaps not to all recipients."""
+        until = self._series[series].reported_until
+        return until is not None and period.stop <= until
+
+    def waiting_since(self, series: Series) -> datetime:
+        """Return the time since when reports wait for records: now, if none has waited."""
+        since, now = self._series[series].waiting_since, self._context.now()
+        return now if since is None else min(since, now)  # the clock may have been ahead
+
+    async def note_waiting(self, series: Series) -> None:
+        """Record that a report waits for records."""
+        await self._wait_since(series, self.waiting_since(series))
+
+    async def end_waiting(self, series: Series, kind: PeriodKind, settle: timedelta) -> None:
+        """Record that no report waits for records, if all that are due were made."""
+        if all(self.is_reported(series, period) for period in self.pending(series, kind, settle)):
+            await self._wait_since(series, None)
+
     def is_waiting(self, series: Series, period: Period) -> bool:
         """Return True if the period was reported, and no refused recipient is due for a retry."""
-        until = self._series[series].reported_until
         retry = any(map(self._is_due, self._progress(series, period).refused.values()))
-        return until is not None and period.stop <= until and not retry
+        return self.is_reported(series, period) and not retry
 
     def is_written(self, series: Series, period: Period) -> bool:
         """Return True if the period's file was written."""
@@ -142,6 +169,11 @@ class ReportedState:
             reported.open = kept
             await self._save()
 
+    async def _wait_since(self, series: Series, since: datetime | None) -> None:
+        if self._series[series].waiting_since != since:
+            self._series[series].waiting_since = since
+            await self._save()
+
     def _is_due(self, refusal: _Refusal) -> bool:
         return self._context.now() >= refusal.at + BETWEEN_TRIES
 
@@ -154,6 +186,11 @@ class ReportedState:
     async def _save(self) -> None:
         state = {series.value: msgspec.to_builtins(reported) for series, reported in self._series.items()}
         await self._context.save_state(state)
+        self._show()
+
+    def _show(self) -> None:
+        if (until := self._series[Series.REPORTS].reported_until) is not None:
+            REPORTED.labels(self._context.instance).set(until.timestamp())
 
 
 async def show_reports(context: PanelContext) -> Sequence[PanelPart]:

@@ -26,6 +26,7 @@ def with_mail(**changes: Any) -> dict[str, Any]:  # Any: options
         (with_mail(server={"user": "a"}), "must be set together"),
         (with_mail(users={"address": "all@example.org"}), r"needs \{user\}"),
         ({"title": "two\nlines"}, "title"),
+        ({"csv": {"folder": "reports"}}, "'reports' is relative"),
         ({"csv": {"folder": "/srv", "name": "report.csv"}}, "overwrite"),
         ({"csv": {"folder": "/srv", "name": "../{period}"}}, "must be a file name"),
         ({"csv": {"folder": "/srv", "name": "{month}-{period}"}}, "must be a file name"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation import auditord_metrics, auditord_plugins
@@ -216,7 +216,7 @@ async def test_a_report_waits_for_a_site_whose_records_may_be_late(
 async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin = context()
+    plugin = context({"reports": {"reported_until": JANUARY.isoformat()}})
     plugin.stored = []
     config = configured(tmp_path, wait_for_sites="3d")
     await UTILISATION.run(config, plugin)
@@ -225,6 +225,75 @@ async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     plugin.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
     await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
+
+
+async def test_the_first_report_waits_until_old_jobs_have_been_read(tmp_path: Path) -> None:
+    before, later = job("old", {"Cores": 1}, site_id="A"), job("new", {"Cores": 1}, stop=FEBRUARY + DAY, site_id="A")
+    config, plugin = configured(tmp_path, wait_for_sites="7d"), context()
+    plugin.moment = FEBRUARY + 20 * DAY
+    for stored in ([], [later], [before]):
+        plugin.stored = stored
+        await UTILISATION.run(config, plugin)
+        plugin.moment += HOUR
+    assert files(tmp_path) == []
+    plugin.stored = [before, later]
+    await UTILISATION.run(config, plugin)
+    assert (tmp_path / "monthly-2026-01.csv").read_text().splitlines()[1].startswith("2026-01,total,,,,1,1.0,")
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {},
+        {"reported_until": JANUARY.isoformat()},
+        {"reported_until": JANUARY.isoformat(), "waiting_since": (FEBRUARY + 300 * DAY).isoformat()},  # a wrong clock
+    ],
+)
+async def test_after_an_outage_a_report_waits_until_old_jobs_have_been_read(
+    tmp_path: Path, reported: dict[str, str]
+) -> None:
+    config, plugin = configured(tmp_path, wait_for_sites="2d"), context({"reports": reported})
+    plugin.moment = FEBRUARY + 20 * DAY
+    for reports in (0, 0, 1):
+        await UTILISATION.run(config, plugin)
+        assert len(files(tmp_path)) == reports
+        plugin.moment += DAY
+
+
+async def test_reports_do_not_come_later_and_later_because_of_a_site_that_was_shut_down(tmp_path: Path) -> None:
+    config = configured(tmp_path, period="week", wait_for_sites="10d", sites=["A", "gone"])
+    plugin = context({"reports": {"reported_until": (FEBRUARY + DAY).isoformat()}})
+    plugin.stored = [
+        job("old", {"Cores": 1}, site_id="A"),
+        job("new", {"Cores": 1}, stop=FEBRUARY + 99 * DAY, site_id="A"),
+    ]
+    for day in range(71):
+        plugin.moment = FEBRUARY + (1 + day) * DAY + config.settle
+        await UTILISATION.run(config, plugin)
+    assert len(files(tmp_path)) == 8  # of the ten weeks that are over, all but those that ended in the last ten days
+
+
+async def test_a_listed_site_without_any_job_is_not_a_site_that_used_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = configured(tmp_path, wait_for_sites="2d", sites=["A", "C"])
+    plugin = context({"reports": {"reported_until": JANUARY.isoformat()}})
+    await UTILISATION.run(config, plugin)
+    assert "no later job of C is known" in caplog.text
+    assert files(tmp_path) == []
+
+
+async def test_a_refused_recipient_need_not_wait_for_a_silent_site_again(tmp_path: Path) -> None:
+    async with mail_server(Mailbox(answers={BOSS: ["550 gone"]})) as mailbox:
+        config, plugin = configured(tmp_path, mailbox, wait_for_sites="1d"), context()
+        await UTILISATION.run(config, plugin)
+        plugin.moment += DAY
+        with pytest.raises(NotDelivered):
+            await UTILISATION.run(config, plugin)
+        del mailbox.answers[BOSS]
+        plugin.moment += DAY
+        await UTILISATION.run(config, plugin)
+    assert [mail["To"] for mail in mailbox.mails] == [DEPUTY, BOSS]
 
 
 async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> None:
@@ -323,6 +392,16 @@ async def test_users_get_a_weekly_mail_about_their_own_jobs_alone() -> None:
     assert "ann" not in str(mailbox.mails[1])
 
 
+async def test_users_get_the_report_on_the_week_before_their_site_was_shut_down() -> None:
+    async with mail_server(Mailbox()) as mailbox:
+        config, plugin = configured(None, mailbox, mail=USERS, wait_for_sites="7d"), weekly()
+        plugin.state = {"users": {"reported_until": (FEBRUARY - 6 * DAY).isoformat()}}
+        for _ in range(14):
+            await UTILISATION.run(config, plugin)
+            plugin.moment += DAY
+    assert [mail["Subject"] for mail in mailbox.to("bob@example.org")] == ["Utilisation: your jobs 2026-W05"]
+
+
 async def test_a_user_who_left_fails_no_run_and_an_old_week_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     async with mail_server(Mailbox(answers={"bob@example.org": ["550 gone"]})) as mailbox:
         config, plugin = configured(None, mailbox, mail=USERS), weekly()
@@ -399,6 +478,16 @@ async def test_metrics_tell_what_came_of_mails() -> None:
     assert (mails("sent"), mails("refused"), mails("failed")) == (1, 1, 0)
     until = registry.get_sample_value("auditord_utilisation_reported_until_timestamp_seconds", {"task": "metrics"})
     assert until == FEBRUARY.timestamp()
+
+
+async def test_the_end_of_the_reported_time_is_known_after_a_restart(tmp_path: Path) -> None:
+    (gauge,) = [each for each in auditord_metrics() if isinstance(each, Gauge)]
+    plugin = context()
+    await UTILISATION.run(configured(tmp_path), plugin)
+    gauge.clear()
+    await UTILISATION.run(configured(tmp_path), plugin)
+    (metric,) = gauge.collect()
+    assert [(sample.labels["task"], sample.value) for sample in metric.samples] == [("monthly", FEBRUARY.timestamp())]
 
 
 async def test_a_link_in_the_folder_leads_to_no_other_file(tmp_path: Path) -> None:

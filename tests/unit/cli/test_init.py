@@ -111,6 +111,14 @@ def test_a_host_without_a_batch_system_serves_the_api_alone(play: Play, tmp_path
     assert loaded(tmp_path / "a.yml").collectors == {}
 
 
+def test_a_host_without_a_batch_system_needs_a_first_day_too(play: Play, tmp_path: Path) -> None:
+    play()
+    (tmp_path / "answers.yml").write_text("since: 1 Nov 2026\n")
+    done = call(tmp_path / "a.yml", "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert str(done.exception) == "since: '1 Nov 2026' is not a day such as 2026-11-01"
+    assert not (tmp_path / "a.yml").exists()
+
+
 @pytest.mark.parametrize("settings", ["mine: 1\n", "state_dir: /srv/auditord\n"])
 def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, settings: str) -> None:
     slurm_host(play)
@@ -126,7 +134,7 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, setti
     [
         ("score: fast\n", "score: 'fast' is neither a number"),
         ("memory_peaks: perhaps\n", "'perhaps' is neither yes nor no"),
-        ("since: yesterday\n", "earliest_datetime"),
+        ("since: yesterday\n", "since: 'yesterday' is not a day such as 2026-11-01"),
         ("sites: KIT\n", "there is no question 'sites' on this host; questions are memory_peaks, score, since, site"),
     ],
 )

@@ -211,6 +211,21 @@ def test_pledges_are_for_what_is_asked_about(filters: tuple[tuple[str, str], ...
     assert pledged(PLEDGES, question, YEAR) == expected
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "hours"),
+    [
+        ("2026-10-24T18:00:00+02:00", "2026-10-25T06:00:00+01:00", 13),  # the clocks are set back in this night
+        ("2026-10-24T06:00:00+02:00", "2026-10-24T18:30:00+02:00", Fraction(25, 2)),
+        ("2026-12-31T23:00:00+01:00", "2027-01-02T00:00:00+01:00", 1),
+        ("2027-01-01T06:00:00+01:00", "2027-01-01T18:00:00+01:00", None),
+    ],
+)
+def test_a_pledge_to_a_part_of_a_day_has_its_hours(start: str, stop: str, hours: Fraction | None) -> None:
+    span = Window(*(datetime.fromisoformat(each).astimezone(BERLIN) for each in (start, stop)))
+    question = Question((MEASURES["core-hours"],), window=span, filters=(("site", "DESY"),), zone="Europe/Berlin")
+    assert pledged(PLEDGES, question, span) == hours
+
+
 def test_a_pledge_has_the_unit_of_the_measure() -> None:
     weighted = Question((MEASURES["score-hours"],), window=YEAR)
     assert pledged(PLEDGES, weighted, YEAR) == 99 * 365 * 24
@@ -229,7 +244,7 @@ def test_co2_is_measured_energy_times_the_intensity_of_the_grid() -> None:
     question = Question((MEASURES["co2"], MEASURES["energy"], MEASURES["waiting-hours"]), co2_per_kwh=Fraction(19, 50))
     total = make_report(question, aggregate_records(records, question.query())).total
     assert [each.value for each in total] == [Fraction(19, 25), 2, Fraction(3, 2)]
-    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh"):
+    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh, or use --co2-per-kwh"):
         Question((MEASURES["co2"],)).query()
 
 
