@@ -8,6 +8,7 @@ status, which is 1 by default. Wrong usage exits with 2.
 
 import gc
 import sys
+from errno import EDQUOT, ENOSPC
 from typing import Final
 
 import click
@@ -90,10 +91,12 @@ def main() -> None:
     gc.set_threshold(_ALLOCATIONS)
     try:
         auditord(prog_name="auditord")
-    except PermissionError as error:
+    except OSError as error:
+        if (remedy := _remedy(error)) is None:
+            raise
         from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 half of the start-up time, needed only here
 
-        say_error(f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}")
+        say_error(remedy)
         sys.exit(1)
     except Exception as error:
         from auditord_hookspecs import AuditordError  # noqa: PLC0415 half of the start-up time, needed only here
@@ -108,3 +111,12 @@ def main() -> None:
         sys.exit(error.exit_status)
     finally:
         gc.freeze()  # skips the last garbage collection, a sixth of a short command's time
+
+
+def _remedy(error: OSError) -> str | None:
+    """Return the message for an error that is the machine's, or None."""
+    if isinstance(error, PermissionError):
+        return f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}"
+    if error.errno in {ENOSPC, EDQUOT}:
+        return f"{error.filename or 'the output'}: the disk is full: free some space, then run the command again"
+    return None

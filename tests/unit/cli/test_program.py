@@ -3,6 +3,7 @@
 import socket
 import sys
 from contextlib import closing
+from errno import ENOSPC
 from pathlib import Path
 
 import click
@@ -83,6 +84,10 @@ def test_the_demo_says_that_its_folder_is_deleted_once_it_is(monkeypatch: pytest
         (
             PermissionError(13, "Permission denied", "/var/lib/auditord/spool.db"),
             f"auditord: /var/lib/auditord/spool.db: permission denied: {PERMISSION_REMEDY}\n",
+        ),
+        (
+            OSError(ENOSPC, "No space left on device"),
+            "auditord: the output: the disk is full: free some space, then run the command again\n",
         ),
     ],
 )
