@@ -17,9 +17,11 @@ from auditord.client import AsyncClient
 from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
+from auditord.testing.daemon import running_daemon
 from auditord.testing.records import EPOCH
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_builtin.remote.delivery import REMOTE, RemoteConfig
-from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
+from auditord_hookspecs import Batch, Close, Entry, Insert, Produced, Provenance, Record
 from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -118,6 +120,34 @@ async def test_whatever_the_faults_every_record_ends_with_its_last_stop_time(
             await empty_queue(spool, auditor.url, open_records=True)
             assert await spool.quarantine_list() == []
         assert auditor.records == expected
+
+
+async def test_a_hub_with_a_role_for_each_site(tmp_path: Path) -> None:
+    """A taken id keeps back no other record: its own second run has another id, and one of another site is refused."""
+    roles = {
+        f"site_{site}": {"permissions": ["read", "write", "update"], "sites": [site], "rows": {"site_id": [site]}}
+        for site in "ab"
+    }
+    tokens = {site: new_token(site, [f"site_{site}"], now(), None) for site in "ab"}
+    (tmp_path / "state").mkdir(mode=0o700)
+    TokenFile(tmp_path / "state").change(lambda _: [stored for stored, _ in tokens.values()])
+    sections = {"access": {"roles": roles}, "authenticators": {"tokens": {"kind": "tokens"}}}
+    with running_daemon(tmp_path, sections) as hub:
+        for site, ids in (("a", range(3)), ("b", range(2, 9))):
+            runs = [
+                Produced(make_record(f"slurm-{n}", start=EPOCH + hour * HOUR, site_id=site), f"slurm-{n}-{site}-{hour}")
+                for n in ids
+                for hour in (0, 5)
+            ]
+            (tmp_path / site).mkdir()
+            async with Spool.opened(tmp_path / site, now) as spool:
+                await spool.enqueue("jobs", Batch(runs), ["far"])
+                await empty_queue(spool, hub.url, token=tokens[site][1])
+                refused = [entry.source_id for entry in await spool.quarantine_list()]
+            assert refused == ([] if site == "a" else ["slurm-2", "slurm-2"])
+        async with AsyncClient(hub.url, token=tokens["b"][1]) as client, client.stream() as records:
+            stored = {record.record_id async for record in records}
+    assert stored == {f"slurm-{n}{which}" for n in range(3, 9) for which in ("", "-b-5")}
 
 
 async def test_a_server_that_hangs_now_and_then(tmp_path: Path) -> None:

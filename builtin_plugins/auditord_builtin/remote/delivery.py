@@ -208,7 +208,8 @@ class RemoteSender:
                 _raise_unless_about_a_record(error)
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: {error}"
         if stored is None:
-            return f"The id {record.record_id!r} is taken there, but the server returns no record with it"
+            hidden = "perhaps one of another site, whose collectors need another record_prefix"
+            return f"The id {record.record_id!r} is taken there, but the server returns no record with it: {hidden}"
         return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
     async def _apply(self, step: Remedy, stored: Record, pending: PendingRecord) -> str | None:
