@@ -150,6 +150,31 @@ async def test_a_hub_with_a_role_for_each_site(tmp_path: Path) -> None:
     assert stored == {f"slurm-{n}{which}" for n in range(3, 9) for which in ("", "-b-5")}
 
 
+async def test_corrections_at_an_auditord(tmp_path: Path) -> None:
+    """It takes another stop time and the end of an open record. It cannot change the content, which is not hidden."""
+    first = {name: make_record(name) for name in ("longer", "equal", "content", "old-id")}
+    open_one = make_record("open", runtime=None)
+    changed = {
+        "longer": make_record("longer", runtime=2 * HOUR),
+        "content": make_record("content", cores=2),
+        "old-id": make_record("old-id", runtime=2 * HOUR),
+        "open": make_record("open", cores=2),
+        "new": make_record("new"),
+    }
+    renamed = make_record("new-id", runtime=2 * HOUR)
+    with running_daemon(tmp_path, {}) as hub:
+        async with Spool.opened(tmp_path, now) as spool:
+            await spool.enqueue("jobs", Batch([*first.values(), open_one]), ["far"])
+            await empty_queue(spool, hub.url, open_records=True)
+            again: list[Record | Produced] = [first["equal"], Produced(renamed, "old-id")]
+            again += [changed[name] for name in ("longer", "content", "open", "new")]
+            await spool.enqueue("jobs", Batch(again), ["far"], "replace")
+            await empty_queue(spool, hub.url, open_records=True)
+            assert [entry.source_id for entry in await spool.quarantine_list()] == ["content"]
+        stored = {record.record_id: record for record in hub.records()}
+    assert stored == first | changed | {"content": first["content"]}
+
+
 async def test_a_server_that_hangs_now_and_then(tmp_path: Path) -> None:
     with fake_auditor() as auditor:
         to_come = chain([Fault.HANG, None, Fault.HANG], repeat(None))

@@ -121,7 +121,7 @@ Step: TypeAlias = Sequence[PendingRecord] | Update
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
     """Yield requests in order. No request repeats an id, which AUDITOR would refuse.
 
-    A correction that may have either of two ids gets its own request, since the stored record must be looked up first.
+    A correction gets its own request, since the stored record must be looked up first.
     """
     group: dict[str, PendingRecord] = {}
     for position, entry in enumerate(entries):
@@ -133,10 +133,10 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
         if entry.record.stop_time is None and not open_records:
             continue
         pending = PendingRecord(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
-        if group and (pending.has_two_ids or pending.record.record_id in group or len(group) == batch_size):
+        if group and (pending.overwrite or pending.record.record_id in group or len(group) == batch_size):
             yield list(group.values())
             group = {}
-        if pending.has_two_ids:
+        if pending.overwrite:
             yield [pending]
         else:
             group[pending.record.record_id] = pending
@@ -181,8 +181,13 @@ class RemoteSender:
 
     async def _add_one(self, wanted: PendingRecord) -> str | None:
         pending = await self._renamed(wanted) if wanted.has_two_ids else wanted
+        record = pending.record
+        if pending.overwrite:  # auditord accepts another record of a run that has ended, but keeps the stored one
+            stored = await self._client.get(record.record_id)
+            if stored is not None and (record.stop_time is None or stored.stop_time is not None):
+                return await self._apply(remedy(stored, record, overwrite=True), stored, pending)
         try:
-            await _twice(lambda: self._client.add(pending.record))
+            await _twice(lambda: self._client.add(record))
         except RecordExists:
             return await self._settle(pending)
         except Refused as error:
