@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditord.client import AsyncClient
+from auditord.client import AsyncClient, Refused
 from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
@@ -21,7 +21,7 @@ from auditord.testing.daemon import running_daemon
 from auditord.testing.records import EPOCH
 from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_builtin.remote.delivery import REMOTE, RemoteConfig
-from auditord_hookspecs import Batch, Close, Entry, Insert, Produced, Provenance, Record
+from auditord_hookspecs import Batch, Close, Entry, Insert, Produced, Provenance, Record, RecordsRejected
 from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -148,6 +148,29 @@ async def test_a_hub_with_a_role_for_each_site(tmp_path: Path) -> None:
         async with AsyncClient(hub.url, token=tokens["b"][1]) as client, client.stream() as records:
             stored = {record.record_id async for record in records}
     assert stored == {f"slurm-{n}{which}" for n in range(3, 9) for which in ("", "-b-5")}
+
+
+async def test_records_that_a_hub_forbids(tmp_path: Path) -> None:
+    """They go to quarantine if the hub accepts others. If it forbids all, perhaps by mistake, they wait."""
+    stored, token = new_token("site", ["site"], now(), None)
+    (tmp_path / "state").mkdir(mode=0o700)
+    TokenFile(tmp_path / "state").change(lambda _: [stored])
+    roles = {"site": {"permissions": ["write", "update"], "sites": ["a"]}}
+    sections = {"access": {"roles": roles}, "authenticators": {"tokens": {"kind": "tokens"}}}
+    own, others = ({f"{site}-{n}" for n in range(30)} for site in "ab")
+    entries = [make_record(name, site_id=name[0]) for name in sorted(own | others, key=lambda name: name[2:])]
+    with running_daemon(tmp_path, sections) as hub:
+        config = RemoteConfig.model_validate({"url": hub.url, "token": token})
+        async with REMOTE.open(config, FakeSenderContext()) as sender:
+            with pytest.raises(RecordsRejected) as caught:
+                await sender.send([Insert(record) for record in entries])
+            assert {entries[at].record_id for at in caught.value.reasons} == others
+            assert all("403 Insufficient permissions" in reason for reason in caught.value.reasons.values())
+            with pytest.raises(Refused, match="403 Insufficient permissions"):
+                await sender.send([Insert(record) for record in entries if record.record_id in others])
+            again = [make_record(name, start=EPOCH + HOUR, site_id="a") for name in ("a-1", "a-31")]
+            with pytest.raises(RecordsRejected, match="GET"):  # the role lacks read, so the stored run is unknown
+                await sender.send([Insert(record) for record in again])
 
 
 async def test_corrections_at_an_auditord(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import msgspec
 from pydantic import Field
 
 from auditord.client import (
-    AnsweredError,
     AsyncClient,
     ConnectionFailed,
     InvalidAnswer,
@@ -86,9 +85,13 @@ ABOUT_THE_RECORD: Final = frozenset(
 )
 """Statuses that concern a record.
 
-Other statuses (an expired certificate or token, a proxy without its server) concern the destination. All records then
-wait until it works again, and none goes to quarantine.
+So does 403 (a site that the role may not write) if the destination accepts other records meanwhile. Other statuses (an
+expired certificate or token, a proxy without its server) concern the destination. All records then wait until it works
+again, and none goes to quarantine.
 """
+
+Reasons: TypeAlias = "dict[int, str | Refused]"
+"""Why entries are refused, by position. :class:`Refused` is a 403."""
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -159,21 +162,33 @@ class RemoteSender:
             RecordsRejected: some entries were refused for good. The others were delivered.
             ClientError: a temporary error. Some entries may have been delivered.
         """
-        refused: dict[int, str] = {}
+        refused: Reasons = {}
+        accepts = False
         for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
-            refused |= await (self._close(step) if isinstance(step, Update) else self._add(step))
+            if isinstance(step, Update):
+                refused |= await _reasons(step.position, self._stop(step.close))
+                continue
+            refused |= await self._add(step)
+            accepts |= any(each.position not in refused and not each.overwrite for each in step)
+        for error in refused.values():
+            if isinstance(error, Refused) and not accepts:
+                raise error
         if refused:
-            raise RecordsRejected(refused)
+            raise RecordsRejected({position: str(reason) for position, reason in refused.items()})
 
-    async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
-        """Insert records with different ids, and return the reasons for those that were refused for good."""
-        if len(group) <= 1:
-            reasons = {pending.position: await self._add_one(pending) for pending in group}
-            return {position: reason for position, reason in reasons.items() if reason is not None}
+    async def _add(self, group: Sequence[PendingRecord]) -> Reasons:
+        """Insert records with different ids, and return the reasons for those that were refused."""
+        if not group:
+            return {}
+        if len(group) == 1:
+            return await _reasons(group[0].position, self._add_one(group[0]))
         try:
             await _twice(lambda: self._client.add_all([pending.record for pending in group]))
-        except (RecordExists, Refused) as error:
-            _raise_unless_about_a_record(error)
+        except RecordExists:
+            pass
+        except Refused as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                _raise_unless_about_a_record(error)
         else:
             return {}
         middle = len(group) // 2
@@ -237,10 +252,6 @@ class RemoteSender:
                 other_content = "is there with other content, which only its administrator can correct."
                 return f"The record {record.record_id!r} {other_content}"
 
-    async def _close(self, update: Update) -> dict[int, str]:
-        reason = await self._stop(update.close)
-        return {} if reason is None else {update.position: reason}
-
     async def _stop(self, close: Close) -> str | None:
         try:
             await self._client.update(close.record_id, close.stop_time)
@@ -263,8 +274,18 @@ async def _twice(post: Callable[[], Awaitable[object]]) -> None:
         await post()
 
 
-def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:
-    if isinstance(error, AnsweredError) and error.status not in ABOUT_THE_RECORD:
+async def _reasons(position: int, act: Awaitable[str | None]) -> Reasons:
+    try:
+        reason = await act
+    except Refused as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return {position: error}
+    return {} if reason is None else {position: reason}
+
+
+def _raise_unless_about_a_record(error: Refused) -> None:
+    if error.status not in ABOUT_THE_RECORD:
         raise error
 
 
