@@ -58,6 +58,22 @@ _CLAIM: Final = """
     LIMIT ?3
 """
 
+# A sender asks for a single entry after failures. The entry that failed least often is next, since a few entries that
+# always fail would otherwise be due again before any other one has its turn.
+_CLAIM_ONE: Final = """
+    SELECT entry_id, attempts, record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue AS entry
+    WHERE sender = ?1 AND (due_at <= ?2 OR due_at > ?4) AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id
+    )
+    ORDER BY attempts, entry_id
+    LIMIT ?3
+"""
+
+_HAS_FAILED: Final = "SELECT 1 FROM queue WHERE sender = ? AND attempts > 0 LIMIT 1"
+
 _REFUSE: Final = """
     SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
     FROM queue WHERE entry_id = ? AND sender = ?
@@ -111,7 +127,9 @@ def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[st
 
 def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
     """Return the rows to send next, in order. They stay in the queue until they are settled."""
-    rows = connection.execute(_CLAIM, (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT)))
+    is_alone = limit == 1 and connection.execute(_HAS_FAILED, (sender,)).fetchone() is not None
+    statement = _CLAIM_ONE if is_alone else _CLAIM
+    rows = connection.execute(statement, (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT)))
     return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
 
 
