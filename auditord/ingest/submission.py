@@ -152,20 +152,18 @@ class Submission:
                 self._refuse(position, error)
 
     def permit(self, plan: ChangePlan) -> None:
-        """Refuse records that the sender may not write. An id that a record of another site has belongs to another run.
+        """Refuse records that the sender may not write, given the stored records.
 
         Raises:
-            Forbidden: a record may not be written under any id, and the submission is atomic.
+            Forbidden: a record may not be written, and the submission is atomic.
         """
         for position, record in list(self.records.items()):
-            if not may_write(self.roles, record, None):
+            if not may_write(self.roles, record, plan.record(record.record_id)):
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
-            elif not may_write(self.roles, record, plan.record(record.record_id)):
-                self.outcomes[position] = Verdict.EXISTS
 
     async def classify(self, plan: ChangePlan, positions: Collection[int]) -> bool:
         """Classify records that follow those in the plan, and return whether any may be kept."""
-        for count, position in enumerate(each for each in positions if each not in self.outcomes):
+        for count, position in enumerate(positions):
             await _pause(count)
             self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
         return self.is_possible()

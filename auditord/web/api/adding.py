@@ -102,7 +102,7 @@ MAX_INVALID: Final = 10_000
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
 _FORBIDDEN: Final = "you have no permission to write records of this site, or with this prefix"
-_EXISTS: Final = "the id belongs to another run (another start time or site), or api.duplicates refuses every known id"
+_EXISTS: Final = "the id belongs to a run with another start time, or api.duplicates refuses every known id"
 
 
 class _Named(msgspec.Struct):

@@ -174,7 +174,7 @@ class RemoteSender:
             if isinstance(error, Refused) and not accepts:
                 raise error
         if refused:
-            raise RecordsRejected({position: str(reason) for position, reason in refused.items()})
+            raise RecordsRejected({position: _text(reason) for position, reason in refused.items()})
 
     async def _add(self, group: Sequence[PendingRecord]) -> Reasons:
         """Insert records with different ids, and return the reasons for those that were refused."""
@@ -228,8 +228,7 @@ class RemoteSender:
                 _raise_unless_about_a_record(error)
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: {error}"
         if stored is None:
-            hidden = "perhaps one of another site, whose collectors need another record_prefix"
-            return f"The id {record.record_id!r} is taken there, but the server returns no record with it: {hidden}"
+            return f"The id {record.record_id!r} is taken there, but the server returns no record with it"
         return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
     async def _apply(self, step: Remedy, stored: Record, pending: PendingRecord) -> str | None:
@@ -282,6 +281,12 @@ async def _reasons(position: int, act: Awaitable[str | None]) -> Reasons:
             raise
         return {position: error}
     return {} if reason is None else {position: reason}
+
+
+def _text(reason: str | Refused) -> str:
+    if isinstance(reason, str):
+        return reason
+    return f"{reason}; the role there may not write its site, or the id belongs to another site (see record_prefix)"
 
 
 def _raise_unless_about_a_record(error: Refused) -> None:

@@ -71,10 +71,10 @@ async def stored(api: Api) -> Any:  # Any: JSON
 async def test_a_post_takes_over_no_open_record_of_a_site_that_shares_the_prefix(tmp_path: Path) -> None:
     async with shared(tmp_path) as api:
         assert (await ask(api, "b", "POST", "/record", job("B", stop_time=None))).status == 200
-        assert (await ask(api, "a", "POST", "/record", job("A"))).body == b"RECORD_EXISTS"
-        assert (await ask(api, "a", "POST", "/records", [job("A")])).body == b"RECORD_EXISTS"
+        assert (await ask(api, "a", "POST", "/record", job("A"))).status == 403
+        assert (await ask(api, "a", "POST", "/records", [job("A")])).status == 403
         answer = await ask(api, "a", "POST", "/api/v1/records", [job("A")])
-        assert [each["verdict"] for each in answer.json["verdicts"]] == ["exists"]
+        assert [each["verdict"] for each in answer.json["verdicts"]] == ["forbidden"]
         assert (await stored(api))["meta"] == {"site_id": ["B"]}
         assert (await ask(api, "b", "POST", "/record", job("B"))).status == 200
 
@@ -118,7 +118,7 @@ async def test_what_waits_is_protected_like_what_is_stored(tmp_path: Path) -> No
         api.faults.store = AWAY
         assert (await ask(api, "b", "POST", "/record", job("B", stop_time=None))).status == 200
         for _ in ("store away", "store back, queue not drained"):
-            assert (await ask(api, "a", "POST", "/record", job("A"))).body == b"RECORD_EXISTS"
+            assert (await ask(api, "a", "POST", "/record", job("A"))).status == 403
             assert (await ask(api, "a", "PUT", "/record", UPDATE)).status == 404
             api.faults.store = None
         await drain(api)
