@@ -156,10 +156,15 @@ class AiohttpClient:
 
     async def _whole(self, call: _Call, response: aiohttp.ClientResponse, number: int) -> http.HttpAnswer:
         body = bytearray()
-        async for piece in response.content.iter_any():
-            body += piece
-            if len(body) > self._options.max_answer:
-                raise http.InvalidHttpAnswer(f"{call}: the answer has more than {self._options.max_answer} bytes")
+        try:
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > self._options.max_answer:
+                    raise http.InvalidHttpAnswer(f"{call}: the answer has more than {self._options.max_answer} bytes")
+        except aiohttp.ClientPayloadError:
+            if response.ok:
+                raise
+            # auditord truncates refusals of POSTs. Their status says enough.
         self._options.on_attempt(response.status)
         links = {str(relation): str(link["url"]) for relation, link in response.links.items() if "url" in link}
         return http.HttpAnswer(str(call), response.status, response.headers, bytes(body), links, number)

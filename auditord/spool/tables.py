@@ -58,6 +58,22 @@ _CLAIM: Final = """
     LIMIT ?3
 """
 
+# A sender asks for a single entry after failures. Next is one that has not failed, or else one that failed least often:
+# otherwise a few entries that always fail would be due again before any other had its turn.
+_CLAIM_ONE: Final = """
+    SELECT entry_id, attempts, record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue AS entry
+    WHERE sender = ?1 AND (due_at <= ?2 OR due_at > ?4) AND attempts {attempts} AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id
+    )
+    ORDER BY {order}
+    LIMIT ?3
+"""
+_CLAIM_NEW: Final = _CLAIM_ONE.format(attempts="= 0", order="entry_id")
+_CLAIM_FAILED: Final = _CLAIM_ONE.format(attempts="> 0", order="attempts, entry_id")
+
 _REFUSE: Final = """
     SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
     FROM queue WHERE entry_id = ? AND sender = ?
@@ -111,8 +127,11 @@ def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[st
 
 def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
     """Return the rows to send next, in order. They stay in the queue until they are settled."""
-    rows = connection.execute(_CLAIM, (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT)))
-    return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
+    arguments = (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT))
+    for statement in (_CLAIM_NEW, _CLAIM_FAILED) if limit == 1 else (_CLAIM,):
+        if rows := connection.execute(statement, arguments).fetchall():
+            return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
+    return []
 
 
 def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types

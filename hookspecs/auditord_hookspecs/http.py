@@ -130,6 +130,8 @@ class HttpError(AuditordError):
 class NoHttpAnswer(HttpError):
     """No complete answer arrived: the connection was refused, reset or cut, or timed out.
 
+    An error status counts as a complete answer, even if its text is truncated.
+
     Args:
         text: the request and the failure.
         attempts: the number of attempts.

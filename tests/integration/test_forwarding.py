@@ -13,13 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditord.client import AsyncClient
+from auditord.client import AsyncClient, Refused
 from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
+from auditord.testing.daemon import running_daemon
 from auditord.testing.records import EPOCH
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_builtin.remote.delivery import REMOTE, RemoteConfig
-from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
+from auditord_hookspecs import Batch, Close, Entry, Insert, Produced, Provenance, Record, RecordsRejected
 from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -118,6 +120,82 @@ async def test_whatever_the_faults_every_record_ends_with_its_last_stop_time(
             await empty_queue(spool, auditor.url, open_records=True)
             assert await spool.quarantine_list() == []
         assert auditor.records == expected
+
+
+async def test_a_hub_with_a_role_for_each_site(tmp_path: Path) -> None:
+    """A taken id keeps back no other record: its own second run has another id, and one of another site is refused."""
+    roles = {
+        f"site_{site}": {"permissions": ["read", "write", "update"], "sites": [site], "rows": {"site_id": [site]}}
+        for site in "ab"
+    }
+    tokens = {site: new_token(site, [f"site_{site}"], now(), None) for site in "ab"}
+    (tmp_path / "state").mkdir(mode=0o700)
+    TokenFile(tmp_path / "state").change(lambda _: [stored for stored, _ in tokens.values()])
+    sections = {"access": {"roles": roles}, "authenticators": {"tokens": {"kind": "tokens"}}}
+    with running_daemon(tmp_path, sections) as hub:
+        for site, ids in (("a", range(3)), ("b", range(2, 9))):
+            runs = [
+                Produced(make_record(f"slurm-{n}", start=EPOCH + hour * HOUR, site_id=site), f"slurm-{n}-{site}-{hour}")
+                for n in ids
+                for hour in (0, 5)
+            ]
+            (tmp_path / site).mkdir()
+            async with Spool.opened(tmp_path / site, now) as spool:
+                await spool.enqueue("jobs", Batch(runs), ["far"])
+                await empty_queue(spool, hub.url, token=tokens[site][1])
+                refused = [entry.source_id for entry in await spool.quarantine_list()]
+            assert refused == ([] if site == "a" else ["slurm-2", "slurm-2"])
+        async with AsyncClient(hub.url, token=tokens["b"][1]) as client, client.stream() as records:
+            stored = {record.record_id async for record in records}
+    assert stored == {f"slurm-{n}{which}" for n in range(3, 9) for which in ("", "-b-5")}
+
+
+async def test_records_that_a_hub_forbids(tmp_path: Path) -> None:
+    """They go to quarantine if the hub accepts others. If it forbids all, perhaps by mistake, they wait."""
+    stored, token = new_token("site", ["site"], now(), None)
+    (tmp_path / "state").mkdir(mode=0o700)
+    TokenFile(tmp_path / "state").change(lambda _: [stored])
+    roles = {"site": {"permissions": ["write", "update"], "sites": ["a"]}}
+    sections = {"access": {"roles": roles}, "authenticators": {"tokens": {"kind": "tokens"}}}
+    own, others = ({f"{site}-{n}" for n in range(30)} for site in "ab")
+    entries = [make_record(name, site_id=name[0]) for name in sorted(own | others, key=lambda name: name[2:])]
+    with running_daemon(tmp_path, sections) as hub:
+        config = RemoteConfig.model_validate({"url": hub.url, "token": token})
+        async with REMOTE.open(config, FakeSenderContext()) as sender:
+            with pytest.raises(RecordsRejected) as caught:
+                await sender.send([Insert(record) for record in entries])
+            assert {entries[at].record_id for at in caught.value.reasons} == others
+            assert all("403 Insufficient permissions" in reason for reason in caught.value.reasons.values())
+            with pytest.raises(Refused, match="403 Insufficient permissions"):
+                await sender.send([Insert(record) for record in entries if record.record_id in others])
+            again = [make_record(name, start=EPOCH + HOUR, site_id="a") for name in ("a-1", "a-31")]
+            with pytest.raises(RecordsRejected, match="GET"):  # the role lacks read, so the stored run is unknown
+                await sender.send([Insert(record) for record in again])
+
+
+async def test_corrections_at_an_auditord(tmp_path: Path) -> None:
+    """It takes another stop time and the end of an open record. It cannot change the content, which is not hidden."""
+    first = {name: make_record(name) for name in ("longer", "equal", "content", "old-id")}
+    open_one = make_record("open", runtime=None)
+    changed = {
+        "longer": make_record("longer", runtime=2 * HOUR),
+        "content": make_record("content", cores=2),
+        "old-id": make_record("old-id", runtime=2 * HOUR),
+        "open": make_record("open", cores=2),
+        "new": make_record("new"),
+    }
+    renamed = make_record("new-id", runtime=2 * HOUR)
+    with running_daemon(tmp_path, {}) as hub:
+        async with Spool.opened(tmp_path, now) as spool:
+            await spool.enqueue("jobs", Batch([*first.values(), open_one]), ["far"])
+            await empty_queue(spool, hub.url, open_records=True)
+            again: list[Record | Produced] = [first["equal"], Produced(renamed, "old-id")]
+            again += [changed[name] for name in ("longer", "content", "open", "new")]
+            await spool.enqueue("jobs", Batch(again), ["far"], "replace")
+            await empty_queue(spool, hub.url, open_records=True)
+            assert [entry.source_id for entry in await spool.quarantine_list()] == ["content"]
+        stored = {record.record_id: record for record in hub.records()}
+    assert stored == first | changed | {"content": first["content"]}
 
 
 async def test_a_server_that_hangs_now_and_then(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from auditord.client import AsyncClient, Client, ClientError, ConnectionFailed, Tls
+from auditord.client import AsyncClient, Client, ClientError, ConnectionFailed, Refused, Tls
 from auditord.contexts.plugins import opened_records
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
@@ -134,7 +134,7 @@ def test_our_clients_by_certificate_and_by_token(far: RemoteServer) -> None:
     found = reader.get("client-1")
     assert found is not None
     assert found.record_id == "client-1"
-    with pytest.raises(ClientError):
+    with pytest.raises(Refused, match="403 Insufficient permissions"):
         reader.add(make_record("client-2"))
     stranger = Tls(far.authority, far.stranger.certificate, far.stranger.key)
     with pytest.raises(ClientError):

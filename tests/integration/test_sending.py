@@ -177,25 +177,27 @@ async def test_what_is_refused_for_good_goes_to_quarantine_and_the_rest_arrives(
     assert (heard.delivered, heard.refused, await depth(spool)) == (2, 1, 0)
 
 
-async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+async def test_entries_that_break_every_batch_block_nobody(spool: Spool, count: int) -> None:
     destination, heard = Destination(), RecordedCalls()
+    poison = {f"poison-{n}" for n in range(count)}
 
     def choke(ids: Sequence[str]) -> None:
-        if "poison" in ids:
+        if not poison.isdisjoint(ids):
             raise ValueError("cannot serialise this")
 
     destination.fault = choke
     names = [f"r{n:02}" for n in range(40)]
-    await spool.enqueue("slurm", records(*names[:20], "poison", *names[20:]), ["far"])
+    await spool.enqueue("slurm", records(*names[:20], *poison, *names[20:]), ["far"])
     loop = make_loop(spool, destination, heard)
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run)
         await wait_until(lambda: len(destination.arrived) >= 40)
         assert sorted(destination.arrived) == names
         await wait_until(lambda: heard.delivered == 40)
-        assert await depth(spool) == 1  # it waits, and is not lost
+        assert await depth(spool) == count  # they wait, and are not lost
         destination.fault = lambda _: None
-        await wait_until(lambda: "poison" in destination.arrived)
+        await wait_until(lambda: poison.issubset(destination.arrived))
         loop.drain()
 
 

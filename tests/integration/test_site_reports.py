@@ -110,10 +110,11 @@ def test_only_sites_that_one_may_write_are_reported(tmp_path: Path) -> None:
     }
     (tmp_path / "hub").mkdir()
     with running_daemon(tmp_path / "hub", hub) as daemon:
-        for site, status in (("A", 200), ("B", 403), ("", 403)):
+        for site, status, named in (("A", 200, ""), ("B", 403, "sites: B"), ("", 403, "(records without a site)")):
             day = {"site": site, "day": "2026-11-20", "records": 1}
             report = {"sent_at": "2026-11-23T00:00:00Z", "first_day": "2026-11-01", "days": [day]}
-            assert call(daemon, "PUT", "/api/v1/site_reports/ce1", report)[0] == status
+            got, answer = call(daemon, "PUT", "/api/v1/site_reports/ce1", report)
+            assert (got, answer.get("detail", "").endswith(named)) == (status, True)
         _, answer = call(daemon, "GET", "/api/v1/site_reports")
         assert [each["sites"] for each in answer["reporters"]] == [["A"]]
 

@@ -224,7 +224,7 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
             check_name(name)
         report = await decoded(request, SiteReport, whole_floats=True)
         if foreign := _foreign_sites(request, report):
-            sites = ", ".join(sorted(foreign))[:200]
+            sites = ", ".join(each or "(records without a site)" for each in sorted(foreign))[:200]
             remedy = "use a role that names them in sites, or one that may read all records"
             raise Refused(403, f"your roles do not allow reporting these sites: {sites}", remedy=remedy)
         answer = await self.reports.receive(name, principal_name(request), report, self.records, self.now())

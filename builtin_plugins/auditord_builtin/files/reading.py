@@ -13,7 +13,7 @@ import stat
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final
 
@@ -54,18 +54,21 @@ class FileChanged(AuditordError):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A complete file. Its identity changes if it is modified or replaced."""
+    """A complete file. Its identity changes if it is modified or replaced.
+
+    ``changed`` is a POSIX time, since a user can set one that no calendar has.
+    """
 
     name: str
     identity: str
-    changed: datetime
+    changed: float
     size: int
 
 
 def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> list[Dropped]:
     """Return the complete regular files, oldest first."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
-    complete = [dropped for dropped in found if now - dropped.changed >= settle]
+    complete = [dropped for dropped in found if now.timestamp() - dropped.changed >= settle.total_seconds()]
     return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name))
 
 
@@ -79,7 +82,7 @@ def _look(folder: SharedFolder, name: str) -> Dropped | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return Dropped(name, identity(status), datetime.fromtimestamp(status.st_mtime, UTC), status.st_size)
+    return Dropped(name, identity(status), status.st_mtime, status.st_size)
 
 
 def require_usable_name(folder: Folder, name: str) -> None:

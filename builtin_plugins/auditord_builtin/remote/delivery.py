@@ -12,7 +12,6 @@ import msgspec
 from pydantic import Field
 
 from auditord.client import (
-    AnsweredError,
     AsyncClient,
     ConnectionFailed,
     InvalidAnswer,
@@ -86,9 +85,13 @@ ABOUT_THE_RECORD: Final = frozenset(
 )
 """Statuses that concern a record.
 
-Other statuses (an expired certificate or token, a proxy without its server) concern the destination. All records then
-wait until it works again, and none goes to quarantine.
+So does 403 (a site that the role may not write) if the destination accepts other records meanwhile. Other statuses (an
+expired certificate or token, a proxy without its server) concern the destination. All records then wait until it works
+again, and none goes to quarantine.
 """
+
+Reasons: TypeAlias = "dict[int, str | Refused]"
+"""Why entries are refused, by position. :class:`Refused` is a 403."""
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -121,7 +124,7 @@ Step: TypeAlias = Sequence[PendingRecord] | Update
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
     """Yield requests in order. No request repeats an id, which AUDITOR would refuse.
 
-    A correction that may have either of two ids gets its own request, since the stored record must be looked up first.
+    A correction gets its own request, since the stored record must be looked up first.
     """
     group: dict[str, PendingRecord] = {}
     for position, entry in enumerate(entries):
@@ -133,10 +136,10 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
         if entry.record.stop_time is None and not open_records:
             continue
         pending = PendingRecord(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
-        if group and (pending.has_two_ids or pending.record.record_id in group or len(group) == batch_size):
+        if group and (pending.overwrite or pending.record.record_id in group or len(group) == batch_size):
             yield list(group.values())
             group = {}
-        if pending.has_two_ids:
+        if pending.overwrite:
             yield [pending]
         else:
             group[pending.record.record_id] = pending
@@ -159,21 +162,33 @@ class RemoteSender:
             RecordsRejected: some entries were refused for good. The others were delivered.
             ClientError: a temporary error. Some entries may have been delivered.
         """
-        refused: dict[int, str] = {}
+        refused: Reasons = {}
+        accepts = False
         for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
-            refused |= await (self._close(step) if isinstance(step, Update) else self._add(step))
+            if isinstance(step, Update):
+                refused |= await _reasons(step.position, self._stop(step.close))
+                continue
+            refused |= await self._add(step)
+            accepts |= any(each.position not in refused and not each.overwrite for each in step)
+        for error in refused.values():
+            if isinstance(error, Refused) and not accepts:
+                raise error
         if refused:
-            raise RecordsRejected(refused)
+            raise RecordsRejected({position: _text(reason) for position, reason in refused.items()})
 
-    async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
-        """Insert records with different ids, and return the reasons for those that were refused for good."""
-        if len(group) <= 1:
-            reasons = {pending.position: await self._add_one(pending) for pending in group}
-            return {position: reason for position, reason in reasons.items() if reason is not None}
+    async def _add(self, group: Sequence[PendingRecord]) -> Reasons:
+        """Insert records with different ids, and return the reasons for those that were refused."""
+        if not group:
+            return {}
+        if len(group) == 1:
+            return await _reasons(group[0].position, self._add_one(group[0]))
         try:
             await _twice(lambda: self._client.add_all([pending.record for pending in group]))
-        except (RecordExists, Refused) as error:
-            _raise_unless_about_a_record(error)
+        except RecordExists:
+            pass
+        except Refused as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                _raise_unless_about_a_record(error)
         else:
             return {}
         middle = len(group) // 2
@@ -181,8 +196,13 @@ class RemoteSender:
 
     async def _add_one(self, wanted: PendingRecord) -> str | None:
         pending = await self._renamed(wanted) if wanted.has_two_ids else wanted
+        record = pending.record
+        if pending.overwrite:  # auditord accepts another record of a run that has ended, but keeps the stored one
+            stored = await self._client.get(record.record_id)
+            if stored is not None and (record.stop_time is None or stored.stop_time is not None):
+                return await self._apply(remedy(stored, record, overwrite=True), stored, pending)
         try:
-            await _twice(lambda: self._client.add(pending.record))
+            await _twice(lambda: self._client.add(record))
         except RecordExists:
             return await self._settle(pending)
         except Refused as error:
@@ -231,10 +251,6 @@ class RemoteSender:
                 other_content = "is there with other content, which only its administrator can correct."
                 return f"The record {record.record_id!r} {other_content}"
 
-    async def _close(self, update: Update) -> dict[int, str]:
-        reason = await self._stop(update.close)
-        return {} if reason is None else {update.position: reason}
-
     async def _stop(self, close: Close) -> str | None:
         try:
             await self._client.update(close.record_id, close.stop_time)
@@ -257,8 +273,24 @@ async def _twice(post: Callable[[], Awaitable[object]]) -> None:
         await post()
 
 
-def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:
-    if isinstance(error, AnsweredError) and error.status not in ABOUT_THE_RECORD:
+async def _reasons(position: int, act: Awaitable[str | None]) -> Reasons:
+    try:
+        reason = await act
+    except Refused as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return {position: error}
+    return {} if reason is None else {position: reason}
+
+
+def _text(reason: str | Refused) -> str:
+    if isinstance(reason, str):
+        return reason
+    return f"{reason}; the role there may not write its site, or the id belongs to another site (see record_prefix)"
+
+
+def _raise_unless_about_a_record(error: Refused) -> None:
+    if error.status not in ABOUT_THE_RECORD:
         raise error
 
 

@@ -126,6 +126,14 @@ async def test_one_users_file_that_cannot_be_read_or_kept_does_not_stop_the_othe
     assert site.found("done") == ["ok.ndjson"]
 
 
+async def test_a_file_of_no_year_does_not_stop_the_others(site: Site) -> None:
+    """The time is clamped on some file systems."""
+    old = LINE.replace('"1"', '"old"')
+    site.attack(f"echo '{old}' > old.ndjson; touch -d @-99999999999999 old.ndjson; echo '{LINE}' > ok.ndjson")
+    site.attack("touch -d @99999999999999 future.ndjson")
+    assert sorted(await site.run()) == ["1", "old"]
+
+
 async def test_a_folder_that_holds_the_daemons_own_files_is_no_drop_folder(site: Site) -> None:
     with pytest.raises(AuditordError, match="the daemon's own files"):
         await site.run(folder=site.state)

@@ -284,6 +284,20 @@ async def test_a_stream(*, whole: bool) -> None:
     assert caught.value.sent
 
 
+async def test_a_truncated_error_is_an_answer_and_a_truncated_success_is_none() -> None:
+    async def speak(request: aiohttp.web.BaseRequest) -> aiohttp.web.StreamResponse:
+        response = aiohttp.web.StreamResponse(status=int(request.path[1:]), headers={"Content-Length": "6"})
+        await response.prepare(request)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with serving(speak) as url, open_client(HttpOptions(attempts=1)) as client:
+        assert (await client.request("POST", f"{url}/403")).status == 403
+        with pytest.raises(NoHttpAnswer):
+            await client.request("POST", f"{url}/200")
+
+
 async def test_a_stream_is_asked_for_again_until_it_begins(server: Server) -> None:
     server.answers = [aiohttp.web.Response(status=503), aiohttp.web.Response(body=b"abc")]
     async with open_client(HttpOptions(waits=(0,))) as client, client.stream("GET", server.url) as answer:
