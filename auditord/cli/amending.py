@@ -131,7 +131,8 @@ def close_command(
 ) -> None:
     """Close open records whose end was never reported; the old versions stay in `auditord records history`.
 
-    Lists the records and asks for confirmation. A stop time that the source reports later replaces the one given here.
+    Lists the records and asks for confirmation. A stop time that a client reports later replaces the one given here;
+    one that a collector finds later is listed as a difference.
     """
     stop = _only(stop_time, runtime)
     if bool(ids) == (older_than is not None) or (ids and meta):

@@ -47,8 +47,8 @@ def collect_command(
 ) -> None:
     """Run the collector INSTANCE once.
 
-    A period can be collected again: this changes neither stored records (except that a requeued run gets its later
-    stop time) nor the checkpoint. Asks the running daemon, or works on its files if none runs.
+    A period can be collected again: this changes neither the checkpoint nor stored records, except those of requeued
+    runs, which Slurm changes afterwards. Asks the running daemon, or works on its files if none runs.
     """
     _check_output(output, dry_run=dry_run)
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
@@ -57,7 +57,7 @@ def collect_command(
     report = run_async(_run, request, url)
     _print(report, output)
     if request.again and not (replace or dry_run):
-        say("The stored records of these jobs are unchanged; runs that were requeued end at their later end.", err=True)
+        say("The stored records of these jobs are unchanged, except those of requeued runs.", err=True)
     if report.error is not None:
         raise SystemExit(1)
 

@@ -248,17 +248,14 @@ class StoreSink:
         }
 
     async def _renamed(self, run: _Run) -> _Run:
-        """Return the entries, with the alternate id for runs that are stored under it and whose plain id is free again.
+        """Return the entries, with the alternate id for runs that are stored under it.
 
-        An id becomes free when its record is deleted. The run would be stored twice.
+        Their plain id may be free, and they would be stored twice: if the record of the plain id was deleted, or if
+        another collector or configuration exchanges the two ids.
         """
-        found = [entry for _, entry in run if isinstance(entry, Insert) and entry.alternate_id is not None]
-        free = await self._store.deleted([entry.record.record_id for entry in found]) if found else ()
-        if not free:  # nearly always
-            return run
-        alternates = [entry.alternate_id or "" for entry in found if entry.record.record_id in free]
-        stored = await self._store.documents(alternates)
-        return [(position, _under_stored_id(entry, stored)) for position, entry in run]
+        alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
+        starts = await self._store.starts(alternates) if alternates else {}
+        return [(position, _under_stored_id(entry, starts)) for position, entry in run] if starts else run
 
     async def _apply(self, entry: Entry) -> str | None:
         provenance = entry.provenance or Provenance(self._now())
@@ -314,16 +311,17 @@ def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
 def _may_join(entry: Entry, last: Entry, ids: set[str]) -> bool:
     if type(entry) is not type(last) or (_limits(entry) is None) is not (_limits(last) is None):
         return False
+    if isinstance(entry, Insert) and entry.alternate_id in ids:
+        return False
     return _limits(entry) is None or _id_of(entry) not in ids
 
 
-def _under_stored_id(entry: Entry, stored: Mapping[str, bytes]) -> Entry:
-    if not isinstance(entry, Insert) or (document := stored.get(entry.alternate_id or "")) is None:
+def _under_stored_id(entry: Entry, starts: Mapping[str, datetime]) -> Entry:
+    if not isinstance(entry, Insert) or entry.alternate_id is None:
         return entry
-    found = decode_record(document)
-    if found.start_time != entry.record.start_time:
+    if starts.get(entry.alternate_id) != entry.record.start_time:
         return entry
-    renamed = msgspec.structs.replace(entry.record, record_id=found.record_id)
+    renamed = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
     return dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)
 
 

@@ -162,7 +162,8 @@ class SetAside(msgspec.Struct, frozen=True):
         task: the collector; for an entry, the sender; for a body, ``api``.
         source_id: the job's id at the source; for an entry, the record id; for a body, a digest.
         raw: JSON, or the posted body.
-        operation: for an entry, ``insert``, ``close`` or ``replace``.
+        operation: for an entry, ``insert``, ``close`` or ``replace``; for a job or a record, ``replace`` if it was
+            collected to replace the stored record.
         alternate_id: the alternate id of a record or an entry.
         route: for a body, the request target.
         limits: for an entry or a body, the roles of its client that remain to be checked, as JSON.
@@ -225,8 +226,9 @@ def prepare(
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
     rows = list[Row]()
+    replaces = "replace" if operation == "replace" else None
     set_aside = [
-        SetAside(Stage.JOB, task, printable(job.source_id), _any_json(job.raw), printable(job.reason))
+        SetAside(Stage.JOB, task, printable(job.source_id), _any_json(job.raw), printable(job.reason), replaces)
         for job in batch.quarantined
     ]
     for item in batch.records:
@@ -235,7 +237,7 @@ def prepare(
             rows.append(record_row(operation, produced, provenance, transform))
             settled.update([produced.source_id] if produced.source_id is not None else [])
         except _BROKEN as error:
-            set_aside.append(_record_row(task, produced, error))
+            set_aside.append(_record_row(task, produced, error, "replace" if produced.replaces else replaces))
     return Prepared(
         rows=rows,
         set_aside=set_aside,
@@ -386,12 +388,12 @@ def _is_text(value: object) -> bool:
     return type(value) is str
 
 
-def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:
+def _record_row(task: str, produced: Produced, error: Exception, operation: str | None) -> SetAside:
     record_id = getattr(produced.record, "record_id", None)
     source_id = printable(record_id if isinstance(record_id, str) else repr(produced.record))[:1_000]
     reason = printable(f"the collector made an invalid record: {error}")
     alternate_id = None if produced.alternate_id is None else printable(produced.alternate_id)
-    return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, alternate_id=alternate_id)
+    return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, operation, alternate_id)
 
 
 def _any_json(value: Any) -> bytes:  # Any: input that could not be handled

@@ -470,7 +470,7 @@ def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
         case Stage.JOB:
             return _converted(entry, convert, provenance)
         case Stage.RECORD:
-            return [Insert(decode_record(entry.raw), entry.alternate_id, provenance)]
+            return [_collected(entry, Produced(decode_record(entry.raw), entry.alternate_id), provenance)]
         case Stage.ENTRY:
             operation, alternate_id = entry.operation or "insert", entry.alternate_id
             return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
@@ -487,9 +487,12 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
     made = convert(entry.raw_json)
     if made is None:
         return []
-    produced = made if isinstance(made, Produced) else Produced(made)
-    entry_type = Replace if produced.replaces else Insert
-    return [entry_type(produced.record, produced.alternate_id, provenance)]
+    return [_collected(entry, made if isinstance(made, Produced) else Produced(made), provenance)]
+
+
+def _collected(entry: QuarantineEntry, produced: Produced, provenance: Provenance) -> Entry:
+    entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
+    return entry_type(produced.record, produced.alternate_id, provenance)
 
 
 def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:

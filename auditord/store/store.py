@@ -253,6 +253,11 @@ class RecordStore(LakeStore):
         found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
+    async def starts(self, record_ids: Sequence[str]) -> Mapping[str, datetime]:
+        """Return the start times of those records that exist, by id. Does not read the lake."""
+        rows = await self._read(ask("find_records", ids=as_json(record_ids), whole=False))
+        return {record_id: from_micros(start) for record_id, start, *_ in rows}
+
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Return the ids whose records were deliberately deleted and have not been added again."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}

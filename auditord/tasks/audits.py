@@ -30,6 +30,8 @@ from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.wording import counted
 
 _CLUSTER: Final = re.escape("{cluster}")
+_CLUSTER_NAME: Final = r".*[^\d_+-].*"
+"""Matches a cluster's name but no job id, since the ids with and without a cluster can begin alike."""
 
 
 class Audits:
@@ -94,7 +96,7 @@ class Audits:
 
 def _patterns(prefixes: Iterable[str]) -> list[tuple[str, re.Pattern[str]]]:
     ordered = sorted(set(prefixes), key=len, reverse=True)
-    return [(prefix, re.compile(re.escape(prefix).replace(_CLUSTER, ".+") + "-")) for prefix in ordered]
+    return [(prefix, re.compile(re.escape(prefix).replace(_CLUSTER, _CLUSTER_NAME) + "-")) for prefix in ordered]
 
 
 def _begins(patterns: list[tuple[str, re.Pattern[str]]], prefix: str, record_id: str) -> bool:

@@ -52,15 +52,15 @@ class Retries:
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Retry entries, each on its own."""
-        outcome, to_fetch = _Outcome(), defaultdict[str, list[QuarantineEntry]](list)
+        outcome, to_fetch = _Outcome(), defaultdict[tuple[str, bool], list[QuarantineEntry]](list)
         for number in ids:
             entry = await self._spool.quarantine_get(number)
             if entry is None:
                 outcome.failed[number] = "there is no such entry"
             elif not await self._convert(entry, outcome):
-                to_fetch[entry.task].append(entry)
-        for task, entries in to_fetch.items():
-            await self._fetch(task, entries, outcome)
+                to_fetch[entry.task, entry.operation == "replace"].append(entry)
+        for (task, replaces), entries in to_fetch.items():
+            await self._fetch(task, entries, outcome, replace=replaces)
         return Retried(outcome.queued, len(ids) - len(outcome.failed), outcome.failed)
 
     async def _convert(self, entry: QuarantineEntry, outcome: _Outcome) -> bool:
@@ -83,10 +83,11 @@ class Retries:
             return None
         return None if kind.job_of is None else kind.job_of(entry.raw_json)
 
-    async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome) -> None:
+    async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome, *, replace: bool) -> None:
         kind, _ = self._instances.collectors[task]
         for choice, batch in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
-            runnable = self._instances.collector(task, RunRequest(task, job=choice), timeout=_RETRY_TIMEOUT)
+            request = RunRequest(task, job=choice, replace=replace)
+            runnable = self._instances.collector(task, request, timeout=_RETRY_TIMEOUT)
             async with self._instances.turns[task].borrowed():
                 report = await run_once(runnable, self._instances.now)
             outcome.queued += report.records

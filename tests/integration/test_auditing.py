@@ -74,6 +74,7 @@ class Source:
     asked: list[Window | None] = field(default_factory=list[Window | None])
     meanwhile: Callable[[], Awaitable[object]] | None = None
     collects: Batch = field(default_factory=Batch)
+    prefix: str = "job"
 
     async def inventory(self, _: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         assert context.dry_run
@@ -102,7 +103,7 @@ class Source:
                 collect=self.collect,
                 inventory=self.inventory,
                 reach=self.go_back,
-                prefix=lambda _: "job",
+                prefix=lambda _: self.prefix,
             )
             blind = CollectorKind(
                 name="blind",
@@ -321,6 +322,18 @@ async def test_what_the_source_has_forgotten_is_not_extra(audited: AuditedDaemon
     report = await audited.audit()
     assert states(report) == {"forgotten": 1, "extra": 1, "stored": 1}
     assert report.horizon == "2026-01-06T00:00:00Z"
+
+
+async def test_records_from_before_their_ids_named_the_cluster_are_no_extras(audited: AuditedDaemon) -> None:
+    audited.source.prefix = "job-{cluster}"
+    audited.source.reach = Reach(remembers=EPOCH)
+    ids = ("job-1", "job-1-1767225600", "job-7_4-1767225600", "job-13+0-1767225600", "job-c-1-2", "job-2024a-3_1")
+    await audited.store(*(make_record(each, start=EPOCH, site_id="A") for each in ids))
+    report = await audited.audit()
+    assert {each.record_id: each.state for each in report.discrepancies} == {
+        "job-c-1-2": "extra",
+        "job-2024a-3_1": "extra",
+    }
 
 
 async def test_where_the_source_does_not_say_its_first_job_is_the_horizon(audited: AuditedDaemon) -> None:

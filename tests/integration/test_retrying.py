@@ -14,6 +14,7 @@ from auditord.actions import Actions
 from auditord.config.loading import load
 from auditord.hooks import HookEntry, HookModule, load_hooks
 from auditord.spool import QuarantineEntry, Spool
+from auditord.store.opening import open_store
 from auditord.supervisor import acting
 from auditord.testing import make_record
 from auditord_builtin import local
@@ -29,6 +30,7 @@ from auditord_hookspecs import (
     RunConfig,
     hookimpl,
 )
+from auditord_hookspecs.wire import decode_record
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +168,24 @@ async def test_what_is_still_wrong_stays_with_todays_reason(tmp_path: Path) -> N
         "bad": {"id": "bad", "memory": None},  # what the source says today
         "gone": {"id": "gone"},
     }
+
+
+async def test_jobs_collected_to_replace_their_records_replace_them_when_retried(tmp_path: Path) -> None:
+    """One can be converted as it is, and the source must be asked about the other."""
+    source, stored = Source(), [make_record(f"j-{name}", cores=8) for name in ("1", "2")]
+    jobs = [Quarantined("1", {"id": "1", "memory": 1}, "no site"), Quarantined("2", {"id": "2"}, "no memory")]
+    (tmp_path / "state").mkdir()
+    async with Spool.opened(tmp_path / "state", now) as spool:
+        await spool.enqueue("slurm", Batch(stored), ["local"])
+        await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"], "replace")
+        numbers = [entry.quarantine_id for entry in await spool.quarantine_list()]
+    source.jobs = {"2": {"memory": 1}}
+    async with owned(source, tmp_path) as owner:
+        assert (await owner.retry(numbers)).failed == {}
+    async with open_store(f"sqlite://{tmp_path}/state/records.db", counted_keys=()) as store:
+        found = [await store.get(each.record_id) for each in stored]
+        assert (await store.counts()).differences == 0
+    assert [decode_record(text) for text in found if text] == [make_record("j-1"), make_record("j-2")]
 
 
 async def test_a_source_that_fails_costs_nothing(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ class Slurm:
         self.asked.append(f"sacct {options.get('jobs', 'all')}")
         columns = options["format"].split(",")
         wanted = options["jobs"].split(",") if "jobs" in options else None
-        rows = [row for row in self.rows if wanted is None or {row["JobID"], row["JobIDRaw"]} & {*wanted}]
+        since = datetime.fromisoformat(options["starttime"]).replace(tzinfo=UTC).timestamp()
+        listed = [row for row in self.rows if not row["End"].isdigit() or int(row["End"]) >= since]
+        rows = [row for row in listed if wanted is None or {row["JobID"], row["JobIDRaw"]} & {*wanted}]
         return "".join(options["delimiter"].join(row.get(each, "") for each in columns) + "\n" for row in rows).encode()
 
     def add(self, job_id: str, raw: str = "", end: datetime | None = END, **columns: str) -> None:
@@ -311,6 +313,25 @@ async def test_a_start_that_cannot_be_read_costs_no_other_job_its_record(epilog:
     assert epilog.left() == []
     quarantined = [job for batch in at.kept for job in batch.quarantined]
     assert ["yesterday" in job.reason for job in quarantined] == [True, True]
+
+
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(hours=2)], ids=["noted at its end", "noted late"])
+async def test_a_job_that_was_resized_days_before_its_end_has_all_its_rows(epilog: Epilog, late: timedelta) -> None:
+    """sacct prints no row that ended before the period that it is asked about (seen with Slurm 22.05)."""
+    slurm, sizes = Slurm(), ["8", "4", "2"]
+    times = [f"{(END - timedelta(days=days)).timestamp():.0f}" for days in (5, 4, 2, 0)]
+    for cores, begun, ended in zip(sizes, times, times[1:], strict=False):
+        state = "COMPLETED" if ended == times[-1] else "RESIZING"
+        slurm.add("251", State=state, Start=times[0], Submit=begun, End=ended, NCPUS=cores)
+    slurm.add("7")
+    epilog.note("251", at=END + late)
+    epilog.note("7")
+    at = context(slurm)
+    at.moment += timedelta(days=1)
+    records = await run(config(epilog), at)
+    days = {record.components[0].amount: record.runtime for record in records if record.record_id != "slurm-7"}
+    assert days == {8: 86_400, 4: 2 * 86_400, 2: 2 * 86_400}
+    assert len(records) == 4
 
 
 async def test_a_resized_job_has_all_its_rows(epilog: Epilog) -> None:

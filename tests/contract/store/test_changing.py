@@ -117,6 +117,19 @@ async def test_a_run_keeps_its_alternate_id_if_the_run_with_the_plain_one_is_del
     assert await everything(store) == [msgspec.structs.replace(second, record_id="a-2")]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("first", ["a", "a-1"])
+async def test_a_run_keeps_the_first_of_its_ids(
+    store: RecordStore, sink: StoreSink, first: str, *, at_once: bool
+) -> None:
+    """A resized run of Slurm has the plain id with open records; else it leaves this id to the job's last run."""
+    other = "a-1" if first == "a" else "a"
+    entries = [Insert(finished(first), other), Insert(finished(other), first)]
+    for batch in [entries] if at_once else [[each] for each in entries]:
+        assert await sink.deliver(batch) == {}
+    assert await everything(store) == [finished(first)]
+
+
 @pytest.mark.parametrize("stored", [False, True])
 async def test_replacing_overwrites_no_other_run(store: RecordStore, sink: StoreSink, *, stored: bool) -> None:
     """A job id that was recycled, both runs in one batch, collected again after a mistake in the configuration."""

@@ -15,6 +15,7 @@ import pytest
 
 from auditord.errors import StateInUse, StoreUnavailable
 from auditord.spool import QuarantineReason, Spool, Stage, own, owner, retry, tables
+from auditord.spool.encoding import Operation
 from auditord.testing import make_record
 from auditord_hookspecs import (
     AuditordError,
@@ -501,6 +502,26 @@ async def test_a_job_is_retried_through_its_kind(spool: Spool) -> None:
     assert await retry(spool, entry, lambda raw: Produced(record(raw["id"]), "17-2"), ["local"]) == 1
     assert await spool.quarantine_list() == []
     assert await claimed(spool) == [Insert(record("17"), "17-2", Provenance(NOON, "task:slurm"))]
+
+
+@pytest.mark.parametrize(
+    ("batch", "operation"),
+    [
+        (Batch(quarantined=[Quarantined("17", {"id": "17"}, "no site")]), "replace"),
+        (Batch([broken("17", start_time="2026-03-01T12:00:00Z")]), "replace"),
+        (Batch([Produced(broken("17", start_time="2026-03-01T12:00:00Z"), replaces=True)]), "insert"),
+    ],
+    ids=["a job", "an invalid record", "a record that its source changed"],
+)
+async def test_what_was_to_replace_a_record_replaces_it_when_retried(
+    spool: Spool, batch: Batch, operation: Operation
+) -> None:
+    await spool.enqueue("slurm", batch, ["local"], operation)
+    (entry,) = await spool.quarantine_list()
+    assert await retry(spool, entry, lambda raw: record(raw["id"]), ["local"]) == 1
+    (queued,) = await claimed(spool)
+    assert isinstance(queued, Replace)
+    assert queued.record.record_id == "17"
 
 
 async def test_a_job_without_a_record_just_leaves_quarantine(spool: Spool) -> None:

@@ -231,6 +231,22 @@ async def ask_sacct(
         return _settled({}, notes, out_of_patience, unclear)
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
+    runs = await _runs_within(config, context, period, jobs)
+    # sacct does not print the rows of a resized job that ended before the period.
+    resized = [start for of_job in runs.values() for run in of_job if (start := _start_of_resized(run)) is not None]
+    if (begin := min(resized, default=period.start)) < period.start:
+        runs = await _runs_within(config, context, Window(begin, period.stop), jobs)
+    return _settled(runs, notes, out_of_patience, unclear)
+
+
+async def _runs_within(
+    config: SlurmEpilogConfig, context: CollectorContext, period: Window, jobs: Sequence[str]
+) -> Mapping[str, Sequence[Run]]:
+    """Return the jobs' runs that are over, by raw id, except those that ended before the period.
+
+    Raises:
+        CommandFailed: sacct failed.
+    """
     query = Query(period, (), config.all_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         rows = [row async for table in tables for row in table.rows]
@@ -238,7 +254,19 @@ async def ask_sacct(
     for item in group_runs(rows):
         if isinstance(item, Run) and item.is_over:
             runs[item.allocation[LAST_COLUMN]].append(item)
-    return _settled(runs, notes, out_of_patience, unclear)
+    return runs
+
+
+def _start_of_resized(run: Run) -> datetime | None:
+    """Return the start of the job if this is its row after a resizing, whose submission is the time of the resizing."""
+    start, submitted = run.allocation["Start"], run.allocation["Submit"]
+    if has_no_time(start) or has_no_time(submitted):
+        return None
+    try:
+        began = parse_instant(start)
+        return began if began < parse_instant(submitted) else None
+    except InvalidRecord:  # the conversion reports it
+        return None
 
 
 def _settled(
@@ -252,7 +280,8 @@ def _settled(
             settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
             late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
-            settled.add(note, *late)  # after ``patience``, the database is not expected to learn more
+            # After ``patience``, the database is not expected to learn more.
+            settled.add(note, *late, *_earlier_rows(note, late, of_job))
             if not late:
                 settled.quarantined[note.name] = unknown(note, unclear.get(note.name, FORGOTTEN))
     return settled
