@@ -161,11 +161,14 @@ def make_pending(
     return PendingRecord(record, valid_row(record, text), provenance, duplicates, source, score_set)
 
 
-def make_rows(records: Sequence[Record], labels: dict[int, tuple[Labels, Meta | None]]) -> list[RecordRow]:
+def make_rows(
+    records: Sequence[Record], amounts: Sequence[Amounts], labels: dict[int, tuple[Labels, Meta | None]]
+) -> list[RecordRow]:
     """Return the rows of many records.
 
     Args:
         records: the records.
+        amounts: :func:`amounts_of` the components of each record.
         labels: a cache of labels by the ``id()`` of their meta. It also holds the meta, so that no id is reused.
 
     Raises:
@@ -175,20 +178,21 @@ def make_rows(records: Sequence[Record], labels: dict[int, tuple[Labels, Meta | 
     for first in range(0, len(records), _ENCODED_TOGETHER):
         part = records[first : first + _ENCODED_TOGETHER]
         try:
-            rows += _make_rows(part, labels)
+            rows += _make_rows(part, amounts[first : first + _ENCODED_TOGETHER], labels)
         except (UnicodeError, OverflowError):  # the error does not say which record it is about
             rows += map(valid_row, part)
     return rows
 
 
-def _make_rows(records: Sequence[Record], known: dict[int, tuple[Labels, Meta | None]]) -> Iterable[RecordRow]:
+def _make_rows(
+    records: Sequence[Record], amounts: Sequence[Amounts], known: dict[int, tuple[Labels, Meta | None]]
+) -> Iterable[RecordRow]:
     labels: list[Labels] = []
     for record in records:
         found = known.get(id(record.meta))
         if found is None:
             found = known[id(record.meta)] = _shared_labels(record.meta), record.meta
         labels.append(found[0])
-    amounts = [amounts_of(record.components) for record in records]
     texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
     return map(_row, records, labels, amounts, texts)
 
@@ -346,6 +350,7 @@ class Bulk:
     So the database can be busy with some rows while the next ones are made. Records are told apart by their ``id()``.
 
     Args:
+        amounts: :func:`amounts_of` the components of each record.
         score_sets: for each record, the number of its set of scores, if any.
         duplicates: what to do if an id is already stored.
         source: the number of the principal and the agent.
@@ -355,6 +360,7 @@ class Bulk:
     def __init__(
         self,
         records: Sequence[Record],
+        amounts: Sequence[Amounts],
         score_sets: Sequence[int | None],
         provenance: Provenance,
         duplicates: Duplicates,
@@ -365,7 +371,8 @@ class Bulk:
         self.records = records
         self.ids: Sequence[str] = [each.record_id for each in records]
         self.atomic = atomic
-        self._score_sets = {id(each.components): score_set for each, score_set in zip(records, score_sets, strict=True)}
+        parts = zip(amounts, score_sets, strict=True)
+        self._parts = {id(each.components): part for each, part in zip(records, parts, strict=True)}
         self._shared = (provenance, duplicates, source)
         self._labels: dict[int, tuple[Labels, Meta | None]] = {}
         self._made: dict[int, PendingRecord] = {}
@@ -398,10 +405,11 @@ class Bulk:
             await asyncio.sleep(0)
 
     def _make(self, records: Sequence[Record]) -> list[PendingRecord]:
-        shared, score_sets = self._shared, self._score_sets
+        shared, parts = self._shared, [self._parts[id(each.components)] for each in records]
+        rows = make_rows(records, [amounts for amounts, _ in parts], self._labels)
         made = [
-            PendingRecord(record, row, *shared, score_sets[id(record.components)])
-            for record, row in zip(records, make_rows(records, self._labels), strict=True)
+            PendingRecord(record, row, *shared, score_set)
+            for record, row, (_, score_set) in zip(records, rows, parts, strict=True)
         ]
         self._made.update(zip(map(id, records), made, strict=True))
         return made

@@ -357,9 +357,10 @@ class RecordStore(LakeStore):
     async def _bulk(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool = False
     ) -> Bulk:
-        scores = [amounts_of(each.components).scores for each in records]
+        amounts = [amounts_of(each.components) for each in records]
+        scores = [each.scores for each in amounts]
         source, score_sets = self._sources.known(provenance, scores) or await self._sources.numbers(provenance, scores)
-        return Bulk(records, score_sets, provenance, duplicates, source=source, atomic=atomic)
+        return Bulk(records, amounts, score_sets, provenance, duplicates, source=source, atomic=atomic)
 
 
 def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types

@@ -13,7 +13,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.planning import Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
-from auditord.store.rows import Bulk, PendingRecord, make_pending
+from auditord.store.rows import Bulk, PendingRecord, amounts_of, make_pending
 from auditord_hookspecs import InvalidRecord, Record
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,8 @@ def pending(record_id: str) -> PendingRecord:
 
 def bulk(*record_ids: str) -> Bulk:
     records = [Record(name, NOW, ()) for name in record_ids]
-    return Bulk(records, [None] * len(records), PROVENANCE, Duplicates.SAME_RUN, source=1, atomic=True)
+    amounts = [amounts_of(each.components) for each in records]
+    return Bulk(records, amounts, [None] * len(records), PROVENANCE, Duplicates.SAME_RUN, source=1, atomic=True)
 
 
 class Database:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import Bulk, PendingRecord, make_pending
+from auditord.store.rows import Bulk, PendingRecord, amounts_of, make_pending
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.wire import decode_records, encode_record
 
@@ -30,7 +30,8 @@ MANY = [
 
 def bulk_of(records: list[Record]) -> Bulk:
     score_sets = [1 if each.components else None for each in records]
-    return Bulk(records, score_sets, PROVENANCE, Duplicates.IGNORE, source=3, atomic=True)
+    amounts = [amounts_of(each.components) for each in records]
+    return Bulk(records, amounts, score_sets, PROVENANCE, Duplicates.IGNORE, source=3, atomic=True)
 
 
 def alone(record: Record) -> PendingRecord:
