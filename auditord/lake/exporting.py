@@ -12,7 +12,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, IsNull, LessThan
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
@@ -99,26 +98,16 @@ def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: 
         if number is not None and month_name(number) == month and site in {None, at}
     ]
     found = list[str]()
-    for partition in wanted:
-        where = And(rows_of_daemon(daemon, released.state.release), of_partition(partition))
-        for batch in table.rows(where, ("record_id", "release", "stop_time")):
-            rows = zip(*[values_of(batch.column(name)) for name in ("record_id", "release", "stop_time")], strict=True)
-            found += [row.record_id for row in (ReleasedRow(*each) for each in rows) if row not in released.recalled]
+    where = rows_of_daemon(daemon, released.state.release)
+    for batch in table.rows(where, ("record_id", "release", "stop_time"), wanted):
+        rows = zip(*[values_of(batch.column(name)) for name in ("record_id", "release", "stop_time")], strict=True)
+        found += [row.record_id for row in (ReleasedRow(*each) for each in rows) if row not in released.recalled]
     return found
-
-
-def of_partition(partition: Partition) -> BooleanExpression:
-    """Return a filter for the rows of a partition of finished records."""
-    month, site = partition
-    of_site = IsNull(term="site") if site is None else EqualTo(term="site", value=site)
-    begin, end = (f"{month_name(each)}-01T00:00:00+00:00" for each in (month or 0, (month or 0) + 1))
-    of_month = And(GreaterThanOrEqual(term="stop_time", value=begin), LessThan(term="stop_time", value=end))
-    return And(of_site, of_month)
 
 
 def _rows(table: LakeTable, daemon: str, partitions: Sequence[Partition]) -> Iterator[Any]:
     for partition in partitions:
-        yield from table.rows(And(rows_of_daemon(daemon), of_partition(partition)))
+        yield from table.rows(rows_of_daemon(daemon), partitions=[partition])
 
 
 def _write(rows: Iterator[Any], file: Path, layout: Layout) -> int:
