@@ -66,6 +66,12 @@ async def put(store: RecordStore, *records: Record) -> None:
     await store.add_all(records, SLURM, Duplicates.SAME_RUN, atomic=True)
 
 
+async def test_a_site_whose_name_is_too_long_for_a_folder_is_synced(store: RecordStore, table: LakeTable) -> None:
+    await put(store, *[job(site, meta={"site_id": (site,)}) for site in ("x" * 256, "é" * 42, "S")])
+    assert await sync(store, table, "a", LOG) == Synced(3, 1)
+    assert set(rows(table, "a")) == {"x" * 256, "é" * 42, "S"}
+
+
 async def test_every_change_arrives_and_each_record_is_there_once(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("before", meta=None), job("gone"), job("moved"))
     assert await sync(store, table, "a", LOG) == Synced(3, 1)
