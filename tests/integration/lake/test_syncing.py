@@ -259,6 +259,8 @@ async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordSto
         assert summary is not None
         assert POSITIONS not in json.dumps(summary.model_dump(mode="json"))
     assert table.position("a") == before
+    table.expire(datetime.now(UTC) + timedelta(seconds=1))  # nothing came for days
+    assert table.position("a") == before
     await put(store, job("job-2"))
     assert await sync(store, table, "a", LOG) == Synced(1, 1)
 
