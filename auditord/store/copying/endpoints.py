@@ -252,8 +252,9 @@ class End(ABC):
         return self.words["arrival"] if column == "arrival" else column
 
     async def counts(self) -> RecordCounts | None:
-        """Return the counts of records; None if the store cannot tell them, so the target has to count its records."""
-        return None if self._is_first_release else await self.run(read_counts(None, self.dialect))
+        """Return the counts of records; None if none is released, so that the target can count its records itself."""
+        has_released = not self._is_first_release and await self.lake() is not None
+        return await self.run(read_counts(None, self.dialect)) if has_released else None
 
     async def unforwarded(self) -> Mapping[str, Unforwarded] | None:
         """Return the changes that senders have yet to forward, by record id; None if no sender follows the feed."""
