@@ -64,6 +64,8 @@ def needed_files(table: Table) -> set[str]:
     paths = {table.metadata_location, *[entry.metadata_file for entry in table.metadata.metadata_log]}
     paths |= {snapshot.manifest_list for snapshot in table.snapshots()} | manifests.keys()
     paths |= _data_files(table, manifests.values())
+    statistics = (*table.metadata.statistics, *table.metadata.partition_statistics)  # of other engines
+    paths |= {each.statistics_path for each in statistics}
     return {path.rpartition("/")[2] for path in paths}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import LongType, StringType
 
 from auditord.errors import ConfigurationError
@@ -229,6 +230,22 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
+
+
+async def test_statistics_that_another_engine_has_made_stay(store: RecordStore, table: LakeTable) -> None:
+    await sync(store, table, "a", LOG)
+    with table.loaded() as opened:
+        file, snapshot = f"{opened.location()}/metadata/of-trino.stats", opened.current_snapshot()
+        assert snapshot is not None
+        with opened.io.new_output(file).create() as output:
+            output.write(b"PFA1")
+        made = StatisticsFile(
+            snapshot_id=snapshot.snapshot_id, statistics_path=file, file_size_in_bytes=4, file_footer_size_in_bytes=0,
+            blob_metadata=[],
+        )  # fmt: skip
+        with opened.update_statistics() as update:
+            update.set_statistics(made)
+    assert table.delete_strays(datetime.now(UTC) + timedelta(seconds=1)) == 0
 
 
 @pytest.mark.parametrize("conflict", [CommitFailedException, ValidationException])
