@@ -20,10 +20,13 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import LongType, StringType
 
+from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.opening import lake_of
 from auditord.lake.queries import LakeReader
+from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
 from auditord.lake.writing import commit_files, partition_of_file, write_rows
@@ -31,6 +34,7 @@ from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
 from auditord.store.store import RecordStore
+from auditord.testing import FakePluginContext
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
 from tests.integration.lake.killed import LOG, lake_in
@@ -230,6 +234,19 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
+
+
+async def test_snapshots_expire_although_the_clock_was_ahead_once(store: RecordStore, tmp_path: Path) -> None:
+    options = {"state_dir": tmp_path, "lake": {"enabled": True, "name": "a"}}
+    configuration, context = Configuration.model_validate(options), FakePluginContext()
+    with lake_of(store, configuration) as lake:
+        kind = lake_kind(store, lake, LakeMetrics())
+        for days in (4_000, 2):
+            await put(store, job(f"job-{days}"))
+            context.moment = datetime.now(UTC) + timedelta(days=days)
+            await kind.run(configuration.lake, context)
+            with lake.table.loaded() as opened:
+                assert len(opened.snapshots()) == 1
 
 
 async def test_statistics_that_another_engine_has_made_stay(store: RecordStore, table: LakeTable) -> None:
