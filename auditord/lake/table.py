@@ -349,16 +349,13 @@ class LakeTable(CatalogTable):
                 files[partition_of_file(task.file)].append(task.file)
         return {each: files[each] for each in sorted(files, key=_named)}
 
-    def rows(
-        self, where: BooleanExpression, columns: Sequence[str] = ("*",), partitions: Collection[Partition] | None = None
-    ) -> Iterator[Any]:
-        """Yield rows of the newest snapshot, of all partitions if none are given, as pyarrow RecordBatches."""
+    def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.loaded() as table:
             scan = table.scan(where, selected_fields=tuple(columns))
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for task in scan.plan_files():
-                if partitions is None or partition_of_file(task.file) in partitions:
-                    yield from reader.to_table([task]).to_batches()
+                yield from reader.to_table([task]).to_batches()
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank.

@@ -24,6 +24,7 @@ from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.exporting import LAYOUTS, Exported, export
 from auditord.lake.opening import lake_of
 from auditord.lake.queries import LakeReader
 from auditord.lake.running import LakeMetrics, lake_kind
@@ -247,6 +248,23 @@ async def test_snapshots_expire_although_the_clock_was_ahead_once(store: RecordS
             await kind.run(configuration.lake, context)
             with lake.table.loaded() as opened:
                 assert len(opened.snapshots()) == 1
+
+
+async def test_an_export_is_of_one_snapshot(store: RecordStore, table: LakeTable, tmp_path: Path) -> None:
+    loop, later = asyncio.get_running_loop(), START + timedelta(days=40)
+    await put(store, job("moved"), job("other", stop_time=later))
+    await sync(store, table, "a", LOG)
+
+    async def move() -> None:
+        await store.stop(RecordUpdate("moved", (), later), SLURM)
+        await sync(store, table, "a", LOG)
+
+    def progressed(done: int, _: int) -> None:
+        if done == 1:
+            asyncio.run_coroutine_threadsafe(move(), loop).result()
+
+    arguments = (table, "a", tmp_path / "out", LAYOUTS["hive"], progressed)
+    assert await asyncio.to_thread(export, *arguments) == Exported(2, 2)
 
 
 async def test_statistics_that_another_engine_has_made_stay(store: RecordStore, table: LakeTable) -> None:
