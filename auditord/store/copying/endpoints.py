@@ -332,7 +332,7 @@ class End(ABC):
             positions = count(position + 1) if self.dialect.has_numbers else repeat(1)
             for table in source.tables:
                 await self._copy(table, source, positions)
-            if self.dialect.has_numbers:  # the database must not assign the positions of released records again
+            if self.dialect.has_numbers:  # positions of released records must not be assigned again
                 await self._query("set_last_number", table="records", number=await self._last_position())
             await self._query("forget_consumers")
             await self.run(start_over_beside_released())
@@ -359,7 +359,8 @@ class End(ABC):
     async def _for_target(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
         """Return the value to store in a column of the target.
 
-        All records get new positions here. So ``lake_id`` and ``given`` are reset, and the lake gets all records again.
+        All records get new positions here. So ``lake_id`` is reset, and the lake gets all records again. Batches get
+        higher numbers than the source has given, so that the source recognises them if it is used again.
         """
         if column in _SENDER_COLUMNS:
             return await self._senders.number(value)
@@ -368,8 +369,6 @@ class End(ABC):
                 return next(positions)
             case "lake_id":
                 return ""
-            case "given":
-                return 0
             case _:
                 return value
 
