@@ -29,19 +29,23 @@ from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, 
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
 
-_SALVAGE = "sqlite3 {path} .recover | sqlite3 {path}.recovered"
+_SALVAGE = """\
+  sqlite3 FOLDER/{path.name} .recover | sqlite3 FOLDER/recovered.db
+(The sqlite3 of Debian 12 has no .recover: use that of sqlite.org.)"""
 
 _STORE = f"""\
-stop the daemon and keep a copy of {{path}}, its -wal and -shm. Replace it with a backup, or with what can be salvaged:
-  {_SALVAGE}
+stop the daemon and move {{path}}, its -wal and -shm to another FOLDER. Restore a backup, or copy what can be salvaged:
+{_SALVAGE}
+  auditord database copy --from sqlite://FOLDER/recovered.db
 Then collect the missing records again with `auditord collect INSTANCE --from DATE` (nothing counts twice)."""
 
 _SPOOL = f"""\
-stop the daemon and keep a copy of {{path}}, its -wal and -shm. Replace it with a backup, or with what can be salvaged:
-  {_SALVAGE}
-Without either, remove it and run `auditord restore --continue --without-backup`: collectors read their sources again
-from earliest_datetime (nothing counts twice). The quarantine is lost, and records that clients posted while the record
-store was unavailable."""
+stop the daemon and move {{path}}, its -wal and -shm to another FOLDER. Restore a backup, or move what can be salvaged
+to {{path}}:
+{_SALVAGE}
+Without either, run `auditord restore --continue --without-backup`: collectors read their sources again from
+earliest_datetime (nothing counts twice). The quarantine is lost, and records that clients posted while the record store
+was unavailable."""
 
 
 @click.group("database")

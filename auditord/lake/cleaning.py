@@ -1,6 +1,6 @@
 """Expiry of the lake's snapshots, and deletion of files that no snapshot needs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
@@ -15,10 +15,10 @@ _MOST_SNAPSHOTS: Final = 500
 """Most snapshots kept without a tag. Each commit writes the list of all snapshots."""
 
 
-def expire(table: Table, keep_since: datetime, needed: int) -> int:
+def expire(table: Table, keep_since: datetime, needed: Collection[int]) -> int:
     """Expire old snapshots and delete their files; see :meth:`auditord.lake.table.LakeTable.expire`."""
     newest_first = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0, reverse=True)
-    kept = {needed} | {each.snapshot_id for each in table.metadata.refs.values()}
+    kept = {*needed, *[each.snapshot_id for each in table.metadata.refs.values()]}
     since = keep_since.timestamp() * 1_000
     old = [
         each
@@ -64,6 +64,8 @@ def needed_files(table: Table) -> set[str]:
     paths = {table.metadata_location, *[entry.metadata_file for entry in table.metadata.metadata_log]}
     paths |= {snapshot.manifest_list for snapshot in table.snapshots()} | manifests.keys()
     paths |= _data_files(table, manifests.values())
+    statistics = (*table.metadata.statistics, *table.metadata.partition_statistics)  # of other engines
+    paths |= {each.statistics_path for each in statistics}
     return {path.rpartition("/")[2] for path in paths}
 
 

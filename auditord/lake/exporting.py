@@ -5,21 +5,24 @@ month, as in AUDITOR's own archive: meta and components as JSON, times in millis
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, IsNull, LessThan
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
 from auditord.lake.pruning import rows_of_daemon
 from auditord.lake.schema import records_of, values_of
 from auditord.lake.table import LakeTable
-from auditord.lake.writing import Partition, month_name
+from auditord.lake.writing import Partition, month_name, partition_of_file
 from auditord.store.lake import Released, ReleasedRow
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
@@ -28,6 +31,7 @@ _parquet: Any = import_module("pyarrow.parquet")  # Any: the same
 _NO_SITE: Final = "__HIVE_DEFAULT_PARTITION__"
 _OURS: Final = ("site", "release", "daemon", "batch")
 """Columns left out. The folder names the site, and the others have no meaning outside the lake."""
+_KEYS: Final = ("record_id", "release", "stop_time")
 
 _TIME: Final = _arrow.timestamp("ms", tz="UTC")
 _AUDITOR: Final = _arrow.schema(
@@ -80,45 +84,44 @@ def export(
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty: name a new folder")
-    files: defaultdict[str, list[Partition]] = defaultdict(list)
-    for partition in table.partitions():
-        if partition[0] is not None:
-            files[layout.path(partition)].append(partition)
+    files: defaultdict[str, list[Iterator[Any]]] = defaultdict(list)
+    for partition, rows in _by_partition(table, rows_of_daemon(daemon)).items():
+        files[layout.path(partition)].append(rows)
     written: list[int] = []
-    for path, partitions in files.items():
-        written.append(_write(_rows(table, daemon, partitions), folder / path, layout))
+    for path, parts in files.items():
+        written.append(_write(chain.from_iterable(parts), folder / path, layout))
         progressed(len(written), len(files))
     return Exported(sum(written), sum(map(bool, written)))
 
 
 def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: str | None) -> Sequence[str]:
     """Return the ids of the released records of a month (``2024-02``), at one site or at all sites if it is None."""
-    wanted = [
-        (number, at)
-        for number, at in table.partitions()
-        if number is not None and month_name(number) == month and site in {None, at}
-    ]
-    found = list[str]()
-    for partition in wanted:
-        where = And(rows_of_daemon(daemon, released.state.release), of_partition(partition))
-        for batch in table.rows(where, ("record_id", "release", "stop_time")):
-            rows = zip(*[values_of(batch.column(name)) for name in ("record_id", "release", "stop_time")], strict=True)
-            found += [row.record_id for row in (ReleasedRow(*each) for each in rows) if row not in released.recalled]
+    found, where = list[str](), rows_of_daemon(daemon, released.state.release)
+    for (number, at), batches in _by_partition(table, where, *_KEYS).items():
+        if month_name(number or 0) == month and site in {None, at}:
+            for batch in batches:
+                rows = zip(*[values_of(batch.column(name)) for name in _KEYS], strict=True)
+                kept = {ReleasedRow(*each) for each in rows}.difference(released.recalled)
+                found += [row.record_id for row in kept]
     return found
 
 
-def of_partition(partition: Partition) -> BooleanExpression:
-    """Return a filter for the rows of a partition of finished records."""
-    month, site = partition
-    of_site = IsNull(term="site") if site is None else EqualTo(term="site", value=site)
-    begin, end = (f"{month_name(each)}-01T00:00:00+00:00" for each in (month or 0, (month or 0) + 1))
-    of_month = And(GreaterThanOrEqual(term="stop_time", value=begin), LessThan(term="stop_time", value=end))
-    return And(of_site, of_month)
+def _by_partition(table: LakeTable, where: BooleanExpression, *columns: str) -> Mapping[Partition, Iterator[Any]]:
+    """Return matching rows of finished records in one snapshot, the newest, as pyarrow RecordBatches by partition."""
+    tasks = defaultdict[Partition, list[FileScanTask]](list)
+    with table.loaded() as loaded:
+        scan = loaded.scan(where, selected_fields=columns or ("*",))
+        reader = ArrowScan(loaded.metadata, loaded.io, scan.projection(), scan.row_filter)
+        for task in scan.plan_files():
+            tasks[partition_of_file(task.file)].append(task)
+    finished = sorted((month, site or "", (month, site)) for month, site in tasks if month is not None)
+    return {each: _batches(table, reader, tasks[each]) for *_, each in finished}
 
 
-def _rows(table: LakeTable, daemon: str, partitions: Sequence[Partition]) -> Iterator[Any]:
-    for partition in partitions:
-        yield from table.rows(And(rows_of_daemon(daemon), of_partition(partition)))
+def _batches(table: LakeTable, reader: ArrowScan, tasks: Iterable[FileScanTask]) -> Iterator[Any]:
+    with table.faults():
+        for task in tasks:
+            yield from reader.to_table([task]).to_batches()
 
 
 def _write(rows: Iterator[Any], file: Path, layout: Layout) -> int:

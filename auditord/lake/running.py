@@ -109,7 +109,8 @@ async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginCont
     now, state = context.now(), dict[str, str](context.state or {})
 
     def is_due(work: str, every: timedelta) -> bool:
-        return work not in state or now - datetime.fromisoformat(state[work]) >= every
+        # A time in the future is that of a clock that was wrong.
+        return work not in state or not timedelta(0) <= now - datetime.fromisoformat(state[work]) < every
 
     if not is_due("cleaned_at", _BETWEEN_EXPIRIES):
         return

@@ -42,6 +42,7 @@ from pyiceberg.expressions import (
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
 
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
@@ -348,7 +349,7 @@ class LakeTable(CatalogTable):
                 files[partition_of_file(task.file)].append(task.file)
         return {each: files[each] for each in sorted(files, key=_named)}
 
-    def rows(self, where: BooleanExpression, columns: Sequence[str] = ("*",)) -> Iterator[Any]:
+    def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.loaded() as table:
             scan = table.scan(where, selected_fields=tuple(columns))
@@ -381,7 +382,8 @@ class LakeTable(CatalogTable):
             LakeOvertaken: another daemon committed first; nothing is deleted.
         """
         with self.loaded() as table:
-            return expire(table, keep_since, needed)
+            newest = _newest_with_positions(table)
+            return expire(table, keep_since, {needed} if newest is None else {needed, newest.snapshot_id})
 
     def delete_strays(self, made_before: datetime) -> int:
         """Delete the files of failed commits, which are found by listing all files, and return their number.
@@ -428,7 +430,7 @@ class LakeTable(CatalogTable):
             snapshot = table.current_snapshot()
             if snapshot is None:
                 return LakeFacts(0, None, 0, 0, 0, {})
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            summary = _properties(snapshot)
             records, files, size = (
                 int(summary.get(name, 0)) for name in ("total-records", "total-data-files", "total-files-size")
             )
@@ -508,13 +510,21 @@ def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
 
 def positions_of(table: Table) -> Mapping[str, LakePosition]:
     """Return the positions in the newest snapshot that has any. Snapshots of other engines have none, and keep rows."""
+    snapshot = _newest_with_positions(table)
+    text = "{}" if snapshot is None else _properties(snapshot)[POSITIONS]
+    return {daemon: LakePosition(*each) for daemon, each in json.loads(text).items()}
+
+
+def _newest_with_positions(table: Table) -> Snapshot | None:
     snapshot = table.current_snapshot()
-    while snapshot is not None:
-        properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if (text := properties.get(POSITIONS)) is not None:
-            return {daemon: LakePosition(*each) for daemon, each in json.loads(text).items()}
-        snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
-    return {}
+    while snapshot is not None and POSITIONS not in _properties(snapshot):
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return snapshot
+
+
+def _properties(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _tasks(table: Table, daemon: str, months: Iterable[int | None] | None = None) -> Sequence[FileScanTask]:

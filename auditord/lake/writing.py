@@ -16,6 +16,7 @@ from pyiceberg.io.pyarrow import ArrowScan, write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table import FileScanTask, Table, WriteTask
+from typing_extensions import override
 
 from auditord.database.instants import from_micros
 from auditord.lake.schema import rows_of
@@ -32,6 +33,8 @@ RELEASE_RECORDS: Final = 500
 """Rows with the same release number. The record store deletes their records in one transaction."""
 
 _FIRST: Final = 1970 * 12
+_LONGEST_NAME: Final = 255
+"""Most bytes of a folder's name in common file systems. A site in a path is percent-encoded."""
 
 Partition: TypeAlias = tuple[int | None, str | None]
 """Months since January 1970, as in Iceberg (None for open records), and the site."""
@@ -215,9 +218,18 @@ def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFi
     """Write rows of one partition to new files."""
     metadata, spec = table.metadata, table.spec()
     values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
-    key = PartitionKey(values, spec, metadata.schema())
+    key = _Folders(values, spec, metadata.schema())
     task = WriteTask(uuid.uuid4(), 0, metadata.schema(), rows.to_batches(), partition_key=key)
     return write_file(table.io, metadata, iter([task]))
+
+
+class _Folders(PartitionKey):
+    """A partition key that leaves out the folder of a site if file systems would refuse its name."""
+
+    @override
+    def to_path(self) -> str:
+        month, _, site = super().to_path().partition("/")
+        return f"{month}/{site}" if len(site) <= _LONGEST_NAME else month
 
 
 def commit_files(

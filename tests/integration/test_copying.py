@@ -147,6 +147,24 @@ async def test_the_copy_goes_on_as_the_store_would_have(urls: tuple[str, str]) -
         assert (counts.total, counts.per_value["user_id"]) == (3, {"a": 3, "b": 3})
 
 
+async def test_records_that_a_damaged_file_has_lost_count_once_when_they_come_again(tmp_path: Path) -> None:
+    """Its counts and cells still have them."""
+    source, target = f"sqlite://{tmp_path / 'salvaged.db'}", f"sqlite://{tmp_path / 'records.db'}"
+    jobs = [job(number) for number in range(4)]
+    async with open_store(source, counted_keys=KEYS) as store:
+        await store.add_all(jobs, SLURM, SAME_RUN, atomic=True)
+        await store.rollups.fold()
+    with closing(sqlite3.connect(tmp_path / "salvaged.db")) as damaged:
+        damaged.execute("DELETE FROM records WHERE record_id IN ('job/1', 'job/2')")
+        damaged.commit()
+    await copy(source, target)
+    async with open_store(target, counted_keys=KEYS) as store:
+        await store.add_all(jobs, SLURM, SAME_RUN, atomic=True)
+        await store.rollups.fold()
+        counts, sums = await store.counts(), await store.aggregate(AggregateQuery())
+        assert (counts.total, counts.per_value["user_id"]["a"], sums.groups[0].records) == (4, 4, 4)
+
+
 async def test_changes_wait_for_senders_although_another_transaction_is_running(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -252,8 +252,9 @@ class End(ABC):
         return self.words["arrival"] if column == "arrival" else column
 
     async def counts(self) -> RecordCounts | None:
-        """Return the counts of records; None if the store cannot tell them, so the target has to count its records."""
-        return None if self._is_first_release else await self.run(read_counts(None, self.dialect))
+        """Return the counts of records; None if none is released, so that the target can count its records itself."""
+        has_released = not self._is_first_release and await self.lake() is not None
+        return await self.run(read_counts(None, self.dialect)) if has_released else None
 
     async def unforwarded(self) -> Mapping[str, Unforwarded] | None:
         """Return the changes that senders have yet to forward, by record id; None if no sender follows the feed."""
@@ -331,7 +332,7 @@ class End(ABC):
             positions = count(position + 1) if self.dialect.has_numbers else repeat(1)
             for table in source.tables:
                 await self._copy(table, source, positions)
-            if self.dialect.has_numbers:  # the database must not assign the positions of released records again
+            if self.dialect.has_numbers:  # positions of released records must not be assigned again
                 await self._query("set_last_number", table="records", number=await self._last_position())
             await self._query("forget_consumers")
             await self.run(start_over_beside_released())
@@ -358,7 +359,8 @@ class End(ABC):
     async def _for_target(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
         """Return the value to store in a column of the target.
 
-        All records get new positions here. So ``lake_id`` and ``given`` are reset, and the lake gets all records again.
+        All records get new positions here. So ``lake_id`` is reset, and the lake gets all records again. Batches get
+        higher numbers than the source has given, so that the source recognises them if it is used again.
         """
         if column in _SENDER_COLUMNS:
             return await self._senders.number(value)
@@ -367,8 +369,6 @@ class End(ABC):
                 return next(positions)
             case "lake_id":
                 return ""
-            case "given":
-                return 0
             case _:
                 return value
 

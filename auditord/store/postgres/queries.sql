@@ -130,9 +130,13 @@ UPDATE auditord.probe
 SET written_at = now()
 
 -- name: follow_cluster
--- Continue with higher positions in the cluster of a restored dump.
+-- Continue with higher positions in the cluster of a restored dump: another one, or an older copy of the dumped one.
 SELECT auditord.follow_cluster()
-WHERE (SELECT cluster FROM auditord.feed) <> (SELECT system_identifier FROM pg_control_system())
+FROM auditord.feed
+WHERE
+    cluster <> (SELECT system_identifier FROM pg_control_system())
+    OR greatest((SELECT max(position) FROM auditord.consumers), (SELECT given FROM auditord.lake))
+    >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + "offset"
 
 -- name: end_of_feed
 -- The position up to which no running transaction can add a version.

@@ -202,9 +202,10 @@ INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
 VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = :table), :table, :number)
 
 -- name: last_position
--- The highest position that was assigned, or that a released record has.
+-- The highest position that was assigned, or that a released record has, or the one after the last batch of the lake.
 SELECT
     max(
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'records'), 0),
-        coalesce((SELECT max(position) FROM released), 0)
+        coalesce((SELECT max(position) FROM released), 0),
+        coalesce((SELECT given + 1 FROM lake WHERE given > 0), 0)
     )

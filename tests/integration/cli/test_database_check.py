@@ -46,7 +46,7 @@ def test_a_damaged_file_is_named_with_its_remedy(run: Run, tmp_path: Path) -> No
     done = run("database", "check")
     assert done.exit_code == 1
     assert f"damaged    {tmp_path}/state/spool.db" in done.output
-    assert "from earliest_datetime (nothing counts twice). The quarantine is lost, and records" in done.output
+    assert "earliest_datetime (nothing counts twice). The quarantine is lost, and records that" in done.output
     assert f"ok         {tmp_path}/state/records.db" in done.output
 
 

@@ -10,6 +10,7 @@ import pytest
 from auditord.config.model import StoreSection
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
+from auditord.lake.syncing import sync
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.copying import copy_store
@@ -26,7 +27,7 @@ from auditord_hookspecs import (
     ScoreValue,
 )
 from auditord_hookspecs.wire import encode_record
-from tests.integration.lake.killed import lake_in, run
+from tests.integration.lake.killed import LOG, lake_in, run
 from tests.integration.lake.lake_rows import rows
 from tests.integration.test_copying import SilentProgress
 from tests.summed_records import aggregate_records
@@ -108,4 +109,23 @@ async def test_a_copy_counts_released_records(urls: Sequence[str], tmp_path: Pat
             for query in QUERIES:
                 assert await store.aggregate(query) == aggregate_records(records.values(), query)
     reader.close()
+    table.close()
+
+
+async def test_the_source_can_take_the_place_of_its_copy_again(tmp_path: Path) -> None:
+    """The lake has batches of the copy by then, whose numbers must not be taken for those of the source."""
+    source, target = (f"sqlite://{tmp_path / name}" for name in ("source.db", "target.db"))
+    table = lake_in(tmp_path / "lake")
+    async with open_store(source, counted_keys=()) as store:
+        await store.add_all([job(1), job(2), job(3)], SENT, SAME_RUN, atomic=True)
+        await store.amend([Amendment(Action.DELETE, encode_record(job(3)), None, "gone")], SENT)
+        await sync(store, table, "a", LOG)
+    ends = StoreSection(url=source), StoreSection(url=target)
+    await copy_store(*ends, resume=False, now=lambda: START, progress=SilentProgress())
+    async with open_store(target, counted_keys=()) as store:
+        await store.add_all([job(4), job(5)], SENT, SAME_RUN, atomic=True)  # as many as the copy has numbers less
+        await sync(store, table, "a", LOG)
+    async with open_store(source, counted_keys=()) as store:
+        await sync(store, table, "a", LOG)
+    assert rows(table, "a").keys() == {"job-1", "job-2"}
     table.close()

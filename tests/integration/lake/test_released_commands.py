@@ -95,11 +95,18 @@ def test_a_month_comes_back_and_moves_again(tmp_path: Path) -> None:
         assert "lake recall" in refused
 
 
-def test_the_first_month_of_1970_comes_back(tmp_path: Path) -> None:
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    host = Host(tmp_path, [replace(job(0), start_time=epoch, stop_time=epoch + timedelta(hours=1))])
+@pytest.mark.parametrize("year", [1, 1970])
+def test_the_first_month_of_the_calendar_comes_back(tmp_path: Path, year: int) -> None:
+    first = datetime(year, 1, 1, tzinfo=UTC)
+    host = Host(tmp_path, [replace(job(0), start_time=first, stop_time=first + timedelta(hours=1))])
     host.run("lake", "run")
-    assert "1 record is back" in host.run("lake", "recall", "1970-01").output
+    assert "1 record is back" in host.run("lake", "recall", f"{year:04}-01").output
+
+
+def test_a_stop_time_at_the_end_of_the_calendar_is_exported(tmp_path: Path) -> None:
+    host = Host(tmp_path, [replace(job(0), stop_time=datetime(9999, 12, 31, tzinfo=UTC)), job(1)])
+    host.run("lake", "run")
+    assert "wrote 2 records to 2 files" in host.run("lake", "export", str(tmp_path / "out")).output
 
 
 def test_sites_whose_last_months_are_released_are_looked_at_without_the_lake(tmp_path: Path) -> None:

@@ -17,12 +17,17 @@ from typing import Any
 import msgspec
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import LongType, StringType
 
+from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.exporting import LAYOUTS, Exported, export
+from auditord.lake.opening import lake_of
 from auditord.lake.queries import LakeReader
+from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
 from auditord.lake.writing import commit_files, partition_of_file, write_rows
@@ -30,6 +35,7 @@ from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
 from auditord.store.store import RecordStore
+from auditord.testing import FakePluginContext
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
 from tests.integration.lake.killed import LOG, lake_in
@@ -64,6 +70,12 @@ async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
 
 async def put(store: RecordStore, *records: Record) -> None:
     await store.add_all(records, SLURM, Duplicates.SAME_RUN, atomic=True)
+
+
+async def test_a_site_whose_name_is_too_long_for_a_folder_is_synced(store: RecordStore, table: LakeTable) -> None:
+    await put(store, *[job(site, meta={"site_id": (site,)}) for site in ("x" * 256, "é" * 42, "S")])
+    assert await sync(store, table, "a", LOG) == Synced(3, 1)
+    assert set(rows(table, "a")) == {"x" * 256, "é" * 42, "S"}
 
 
 async def test_every_change_arrives_and_each_record_is_there_once(store: RecordStore, table: LakeTable) -> None:
@@ -225,6 +237,52 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
 
 
+async def test_snapshots_expire_although_the_clock_was_ahead_once(store: RecordStore, tmp_path: Path) -> None:
+    options = {"state_dir": tmp_path, "lake": {"enabled": True, "name": "a"}}
+    configuration, context = Configuration.model_validate(options), FakePluginContext()
+    with lake_of(store, configuration) as lake:
+        kind = lake_kind(store, lake, LakeMetrics())
+        for days in (4_000, 2):
+            await put(store, job(f"job-{days}"))
+            context.moment = datetime.now(UTC) + timedelta(days=days)
+            await kind.run(configuration.lake, context)
+            with lake.table.loaded() as opened:
+                assert len(opened.snapshots()) == 1
+
+
+async def test_an_export_is_of_one_snapshot(store: RecordStore, table: LakeTable, tmp_path: Path) -> None:
+    loop, later = asyncio.get_running_loop(), START + timedelta(days=40)
+    await put(store, job("moved"), job("other", stop_time=later))
+    await sync(store, table, "a", LOG)
+
+    async def move() -> None:
+        await store.stop(RecordUpdate("moved", (), later), SLURM)
+        await sync(store, table, "a", LOG)
+
+    def progressed(done: int, _: int) -> None:
+        if done == 1:
+            asyncio.run_coroutine_threadsafe(move(), loop).result()
+
+    arguments = (table, "a", tmp_path / "out", LAYOUTS["hive"], progressed)
+    assert await asyncio.to_thread(export, *arguments) == Exported(2, 2)
+
+
+async def test_statistics_that_another_engine_has_made_stay(store: RecordStore, table: LakeTable) -> None:
+    await sync(store, table, "a", LOG)
+    with table.loaded() as opened:
+        file, snapshot = f"{opened.location()}/metadata/of-trino.stats", opened.current_snapshot()
+        assert snapshot is not None
+        with opened.io.new_output(file).create() as output:
+            output.write(b"PFA1")
+        made = StatisticsFile(
+            snapshot_id=snapshot.snapshot_id, statistics_path=file, file_size_in_bytes=4, file_footer_size_in_bytes=0,
+            blob_metadata=[],
+        )  # fmt: skip
+        with opened.update_statistics() as update:
+            update.set_statistics(made)
+    assert table.delete_strays(datetime.now(UTC) + timedelta(seconds=1)) == 0
+
+
 @pytest.mark.parametrize("conflict", [CommitFailedException, ValidationException])
 async def test_a_batch_is_written_again_after_a_conflict(
     store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch, conflict: type[Exception]
@@ -252,6 +310,8 @@ async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordSto
         summary = opened.current_snapshot()
         assert summary is not None
         assert POSITIONS not in json.dumps(summary.model_dump(mode="json"))
+    assert table.position("a") == before
+    table.expire(datetime.now(UTC) + timedelta(seconds=1))  # nothing came for days
     assert table.position("a") == before
     await put(store, job("job-2"))
     assert await sync(store, table, "a", LOG) == Synced(1, 1)

@@ -178,8 +178,9 @@ async def test_a_transaction_that_is_still_running_loses_no_record(postgres_url:
 BY_USER = AggregateQuery(by=(MetaValue("user_id"), CalendarPeriod(CalendarUnit.MONTH)))
 
 
-async def test_positions_go_on_in_another_cluster(postgres_url: str) -> None:
-    """As after a dump was restored where transactions have lower ids."""
+@pytest.mark.parametrize("of_other", [1, 0])
+async def test_positions_go_on_in_another_cluster(postgres_url: str, of_other: int) -> None:
+    """As after a dump was restored where transactions have lower ids: in another cluster, or an older copy of it."""
     async with daemons(postgres_url, "user_id") as stores:
         store = inside(stores[0])
         await store.add_all([finished(number) for number in range(9)], provenance(0), SAME_RUN, atomic=True)
@@ -189,7 +190,7 @@ async def test_positions_go_on_in_another_cluster(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE auditord.records SET position = position + %s", (far,))
         connection.execute("UPDATE auditord.consumers SET position = position + %s", (far,))
-        connection.execute("UPDATE auditord.feed SET cluster = cluster + 1")
+        connection.execute("UPDATE auditord.feed SET cluster = cluster + %s", (of_other,))
     async with daemons(postgres_url, "user_id") as stores:
         store = inside(stores[0])
         await store.add(finished(9), provenance(0), SAME_RUN)

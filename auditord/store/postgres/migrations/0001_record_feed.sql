@@ -101,18 +101,14 @@ CREATE TABLE auditord.removals (
 CREATE INDEX removals_by_position ON auditord.removals (position);
 CREATE INDEX removals_by_former ON auditord.removals (former);
 
--- Continue with positions above all stored ones if this cluster is not the one that assigned them, since a dump was
--- restored. The daemon's role need not own the tables.
+-- Continue with positions above all stored ones, since a dump was restored and transactions may have lower ids here. The
+-- daemon's role need not own the tables.
 CREATE FUNCTION auditord.follow_cluster() RETURNS void LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
     here bigint := (SELECT system_identifier FROM pg_control_system());
     above bigint;
 BEGIN
-    PERFORM FROM auditord.feed WHERE feed.cluster = here;
-    IF FOUND THEN
-        RETURN;
-    END IF;
     LOCK TABLE auditord.records, auditord.removals IN ACCESS EXCLUSIVE MODE;
     above := 1 + greatest(
         (SELECT max(position) FROM auditord.records), (SELECT max(position) FROM auditord.removals),
