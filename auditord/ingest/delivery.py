@@ -254,8 +254,9 @@ class StoreSink:
         another collector or configuration exchanges the two ids.
         """
         alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
-        starts = await self._store.starts(alternates) if alternates else {}
-        return [(position, _under_stored_id(entry, starts)) for position, entry in run] if starts else run
+        if not alternates or not (starts := await self._store.starts(alternates)):
+            return run
+        return [(position, _under_stored_id(entry, starts)) for position, entry in run]
 
     async def _apply(self, entry: Entry) -> str | None:
         provenance = entry.provenance or Provenance(self._now())

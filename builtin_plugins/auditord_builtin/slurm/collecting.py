@@ -138,7 +138,7 @@ class _NewJobs:
         self._remember = now + config.memory + _MARGIN
         earliest = config.earliest_datetime or now
         self._is_first = context.checkpoint is None
-        self._checkpoint = (
+        self._checkpoint: Checkpoint = (
             Checkpoint(earliest, earliest, now) if self._is_first else restore(context.checkpoint, Checkpoint)
         ).under(config.record_prefix)
 
