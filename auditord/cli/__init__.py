@@ -92,11 +92,11 @@ def main() -> None:
     try:
         auditord(prog_name="auditord")
     except OSError as error:
-        if (remedy := _remedy(error)) is None:
+        if (message := _message(error)) is None:
             raise
         from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 half of the start-up time, needed only here
 
-        say_error(remedy)
+        say_error(message)
         sys.exit(1)
     except Exception as error:
         from auditord_hookspecs import AuditordError  # noqa: PLC0415 half of the start-up time, needed only here
@@ -113,7 +113,7 @@ def main() -> None:
         gc.freeze()  # skips the last garbage collection, a sixth of a short command's time
 
 
-def _remedy(error: OSError) -> str | None:
+def _message(error: OSError) -> str | None:
     """Return the message for an error that is the machine's, or None."""
     if isinstance(error, PermissionError):
         return f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}"
