@@ -81,6 +81,11 @@ _SEEN: Final = """
 
 _LOAD: Final = "SELECT value FROM checkpoint WHERE task = ?"
 
+_USE_PREFIX: Final = """
+    INSERT INTO prefix VALUES (?, ?, NULL)
+    ON CONFLICT (task) DO UPDATE SET prefix = excluded.prefix, since = ? WHERE prefix.prefix <> excluded.prefix
+"""
+
 _QUARANTINE_COLUMNS: Final = """
     SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
            received_at, principal, agent, route, limits
@@ -325,6 +330,18 @@ class Spool:
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """Return the checkpoint of a collector, or None without one."""
         return next(iter(await self._rows(_json, _LOAD, task)), None)
+
+    async def use_prefix(self, task: str, prefix: str) -> None:
+        """Note that a run of a collector begins, whose records' ids begin with ``prefix``."""
+        await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
+
+    async def prefix_used_since(self, task: str, prefix: str) -> datetime | None:
+        """Return when a collector's ids began to have this prefix: now, if not yet; None if they never had another."""
+        for known, since in await self._rows(tuple, "SELECT prefix, since FROM prefix WHERE task = ?", task):
+            if known != prefix:
+                return self._now()
+            return None if since is None else from_micros(since)
+        return None
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return the keys that a collector has asked to remember and that have not expired."""

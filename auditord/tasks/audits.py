@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -25,7 +26,7 @@ from auditord.spool import Spool
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing
 from auditord.tasks.runs import Clock, Turn
-from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window, hookimpl
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, Reach, Record, Window, hookimpl
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.wording import counted
 
@@ -58,7 +59,7 @@ class Audits:
         run = RunRequest(request.instance, request.window, dry_run=True)
         with self._instances.noting_collected(request.instance) as collected:
             context = await self._instances.collector_context(run, observer)
-            reach = Reach() if kind.reach is None else await kind.reach(config, context)
+            reach = await self._reach(request.instance, context)
             audit = Audit(
                 request,
                 self._sides(request.instance),
@@ -69,6 +70,15 @@ class Audits:
             )
             async with closing(kind.inventory(config, context)) as inventory:
                 return await audit.run(inventory)
+
+    async def _reach(self, name: str, context: CollectorContext) -> Reach:
+        """Return a collector's reach; jobs from before a change of its ``record_prefix`` are stored under other ids."""
+        kind, config = self._instances.collectors[name]
+        reach = Reach() if kind.reach is None else await kind.reach(config, context)
+        if kind.prefix is None:
+            return reach
+        since = await self._storage.spool.prefix_used_since(name, kind.prefix(config))
+        return replace(reach, collects=max(filter(None, (reach.collects, since)), default=None))
 
     def _sides(self, task: str) -> Sides:
         storage = self._storage

@@ -133,6 +133,8 @@ class Instances:
         keep = show if wanted.dry_run else partial(self.keep, name, operation=operation, again=wanted.again)
 
         async def execute(counts: RunCounts) -> None:
+            if kind.prefix is not None and not wanted.dry_run:
+                await self._storage.spool.use_prefix(name, kind.prefix(config))
             context = await self.collector_context(wanted, observer)
             await collect(kind.collect(config, context), keep, counts, context.log)
 

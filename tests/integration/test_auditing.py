@@ -153,6 +153,10 @@ class AuditedDaemon:
         async with self.acting() as actions:
             return await actions.audit(AuditRequest("jobs", WINDOW, **options), SilentObserver())
 
+    async def collect(self) -> None:
+        async with self.acting() as actions:
+            await actions.run(RunRequest("jobs"), SilentObserver())
+
     async def store(self, *records: Record) -> None:
         async with open_store(self.url, counted_keys=KEYS) as store:
             await store.add_all(records, NOBODY, Duplicates.SAME_RUN, atomic=False)
@@ -350,6 +354,22 @@ async def test_what_the_collector_was_never_to_read_is_not_missing(audited: Audi
     report = await audited.audit(repair=True)
     assert (states(report), report.repaired) == ({"earlier": 1, "missing": 1}, 1)
     assert set(await audited.stored()) == {"job-2"}
+
+
+async def test_jobs_that_have_ids_of_an_earlier_prefix_are_not_missing(audited: AuditedDaemon) -> None:
+    """A repair would store each of them a second time."""
+    await audited.collect()
+    audited.source.prefix = "work"
+    later = make_record("work-2", start=EPOCH + 5 * DAY, site_id="A")
+    audited.source.batches = [Batch([make_record("work-1", start=EPOCH, site_id="A"), later])]
+    assert states(await audited.audit(repair=True)) == {"earlier": 2}, "no run has used the new prefix yet"
+    audited.now = lambda: EPOCH + 2 * DAY
+    for _ in range(2):
+        await audited.collect()
+    audited.now = lambda: EPOCH + 20 * DAY
+    await audited.collect()
+    assert states(await audited.audit(repair=True)) == {"earlier": 1, "missing": 1}
+    assert set(await audited.stored()) == {"work-2"}
 
 
 async def test_records_are_compared_as_they_are_kept(audited: AuditedDaemon) -> None:

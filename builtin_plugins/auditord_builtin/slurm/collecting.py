@@ -53,21 +53,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
         until: all jobs that ended before this and were known to the database are accounted for.
         rescanned: when the last rescan was completed.
         rescan_from: the position of the current rescan; None if none is in progress.
-        prefix: the ``record_prefix`` of the last run; None if an earlier version saved the checkpoint.
-        renamed: jobs that ended before this have ids with an earlier ``record_prefix``, if it was ever changed.
     """
 
     earliest: datetime
     until: datetime
     rescanned: datetime
     rescan_from: datetime | None = None
-    prefix: str | None = None
-    renamed: datetime | None = None
-
-    def under(self, prefix: str) -> "Checkpoint":
-        """Return the checkpoint for runs with this ``record_prefix``."""
-        renamed = self.renamed if self.prefix in {None, prefix} else self.until
-        return structs.replace(self, prefix=prefix, renamed=renamed)
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a rescan if one is due and none is in progress.
@@ -140,7 +131,7 @@ class _NewJobs:
         self._is_first = context.checkpoint is None
         self._checkpoint: Checkpoint = (
             Checkpoint(earliest, earliest, now) if self._is_first else restore(context.checkpoint, Checkpoint)
-        ).under(config.record_prefix)
+        )
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches of new jobs, of the rescan if one is in progress, and of running jobs."""
@@ -312,12 +303,11 @@ def _began_before(run: Run, moment: datetime) -> bool:
 
 
 async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
-    """Return since when slurmdbd keeps jobs, and since when the collector reads them under its ``record_prefix``."""
+    """Return since when slurmdbd keeps jobs, and since when the collector reads them."""
     known = await source_reach(config, context)
     if context.checkpoint is None:
         return replace(known, collects=config.earliest_datetime or context.now())
-    checkpoint = restore(context.checkpoint, Checkpoint).under(config.record_prefix)
-    return replace(known, collects=max(checkpoint.earliest, checkpoint.renamed or checkpoint.earliest))
+    return replace(known, collects=restore(context.checkpoint, Checkpoint).earliest)
 
 
 async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:

@@ -17,7 +17,6 @@ from auditord_hookspecs.checks import Severity
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-DAY = timedelta(days=1)
 CAPTURED = """\
 SlurmDBD configuration:
 ArchiveDir             = /tmp
@@ -78,19 +77,6 @@ async def test_the_collector_s_beginning_is_its_first_run() -> None:
     assert (await reach(config(), context("", checkpoint=None))).collects == NOW
     chosen = config(earliest_datetime="2025-01-01T00:00:00Z")
     assert (await reach(chosen, context("", checkpoint=None))).collects == datetime(2025, 1, 1, tzinfo=UTC)
-
-
-async def test_jobs_that_were_stored_under_an_earlier_prefix_are_not_sought_under_the_new_one() -> None:
-    """An audit would call them missing, and its repair would store them again under other ids."""
-    at = context("")
-    await at.keep(SLURM.collect(config(earliest_datetime=NOW - 9 * DAY, lag="0s"), at))
-    renamed = config(record_prefix="slurm-{cluster}")
-    for days in (0, 1, 2):  # in the first round, no run has used the new prefix yet
-        assert (await reach(renamed, at)).collects == NOW
-        at.moment = NOW + days * DAY
-        await at.keep(SLURM.collect(renamed, at))
-    before = {name: at.checkpoint[name] for name in ("earliest", "until", "rescanned")}
-    assert (await reach(renamed, context("", checkpoint=before))).collects == NOW - 9 * DAY, "of an earlier version"
 
 
 def test_notes_without_sacct_are_no_inventory() -> None:
