@@ -15,7 +15,7 @@ import msgspec
 
 from auditord.database.connections import open_for_writing, translated
 
-_MEMORY: Final = ("checkpoint", "seen", "pending")
+_MEMORY: Final = ("checkpoint", "prefix", "seen", "pending")
 """Tables with the collectors' state."""
 
 _BEFORE: Final = """
