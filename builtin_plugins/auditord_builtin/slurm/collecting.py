@@ -72,14 +72,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a rescan if one is due and none is in progress.
 
-        A time in the future is from a clock that was ahead. Then a rescan is due, also instead of one in progress.
+        A time in the future is from a clock that was ahead. Then a rescan is due, even if one is in progress; it starts
+        at the earlier position.
         """
         was_ahead = max(self.until, self.rescanned, self.rescan_from or self.until) > now
         goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
         if not config.rescan_window or (goes_on and not was_ahead):
             return self
         start = max(until - config.rescan_window, self.earliest)
-        return structs.replace(self, rescanned=min(self.rescanned, now), rescan_from=start)
+        return structs.replace(
+            self, rescanned=min(self.rescanned, now), rescan_from=min(start, self.rescan_from or start)
+        )
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:

@@ -256,6 +256,21 @@ async def test_a_rescan_that_was_broken_off_while_the_clock_was_ahead_does_not_p
     assert await run(config(), at) == ["slurm-1"]
 
 
+async def test_a_rescan_in_progress_goes_on_after_the_clock_was_ahead() -> None:
+    at = context(sacct := Sacct())
+    await run(config(), at)
+    for moment in (NOW + timedelta(days=2), NOW + timedelta(days=40)):
+        at.moment = moment
+        async for batch in SLURM.collect(config(), at):
+            at.checkpoint = batch.checkpoint
+            if datetime.fromisoformat(at.checkpoint["until"]) == moment:  # all new jobs were read
+                break
+        assert at.checkpoint["rescan_from"] is not None
+    sacct.add("1", NOW + HOUR)
+    at.moment = NOW + timedelta(days=9)
+    assert await run(config(), at) == ["slurm-1"]
+
+
 async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
     sacct = Sacct()
     sacct.add("1", NOW - HOUR)
