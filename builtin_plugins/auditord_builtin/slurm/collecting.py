@@ -51,7 +51,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     Args:
         earliest: jobs that ended before this are never read; set by the first run.
         until: all jobs that ended before this and were known to the database are accounted for.
-        rescanned: when the last rescan was completed.
+        rescanned: when the last rescan began. It has missed jobs that have reached the database since.
         rescan_from: the position of the current rescan; None if none is in progress.
         prefix: the ``record_prefix`` of the last run; None if an earlier version saved the checkpoint.
         renamed: jobs that ended before this have ids with an earlier ``record_prefix``, if it was ever changed.
@@ -79,10 +79,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
         goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
         if not config.rescan_window or (goes_on and not was_ahead):
             return self
-        start = max(until - config.rescan_window, self.earliest)
-        return structs.replace(
-            self, rescanned=min(self.rescanned, now), rescan_from=min(start, self.rescan_from or start)
-        )
+        start = max(min(until, self.rescanned) - config.rescan_window, self.earliest)
+        return structs.replace(self, rescanned=now, rescan_from=min(start, self.rescan_from or start))
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -182,7 +180,7 @@ class _NewJobs:
         async with aclosing(read_period(config, context, period, ())) as pieces:
             async for piece in pieces:
                 if piece.until is not None and piece.until >= self._until:
-                    self._checkpoint = structs.replace(known, rescan_from=None, rescanned=self._now)
+                    self._checkpoint = structs.replace(known, rescan_from=None)
                 elif piece.until is not None:
                     self._checkpoint = structs.replace(known, rescan_from=piece.until)
                 batch = await self._account_for(waiting.settle(piece.found))

@@ -256,6 +256,21 @@ async def test_a_rescan_that_was_broken_off_while_the_clock_was_ahead_does_not_p
     assert await run(config(), at) == ["slurm-1"]
 
 
+@pytest.mark.parametrize("window", ["1d", "7d"])
+async def test_jobs_are_found_that_reach_the_database_almost_as_late_as_a_rescan_looks_back(window: str) -> None:
+    chosen = config(rescan_window=window)
+    at = context(sacct := Sacct())
+    for day in range(8):
+        at.moment = NOW + timedelta(days=day)
+        assert await run(chosen, at) == []
+    ended = at.moment + HOUR - chosen.rescan_window
+    sacct.add("1", ended, Start=f"{ended.timestamp() - 60:.0f}")
+    at.moment += timedelta(days=1)
+    assert await run(chosen, at) == ["slurm-1"]
+    at.moment += timedelta(days=1)
+    assert await run(chosen, at) == []
+
+
 async def test_a_rescan_in_progress_goes_on_after_the_clock_was_ahead() -> None:
     at = context(sacct := Sacct())
     await run(config(), at)
