@@ -72,6 +72,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a rescan if one is due and none is in progress.
 
+        It looks back from the previous one, but not further than runs are remembered (``config.memory``).
+
         A time in the future is from a clock that was ahead. Then a rescan is due, even if one is in progress; it starts
         at the earlier position.
         """
@@ -79,7 +81,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
         goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
         if not config.rescan_window or (goes_on and not was_ahead):
             return self
-        start = max(min(until, self.rescanned) - config.rescan_window, self.earliest)
+        previous = max(min(until, self.rescanned), until - config.rescan_every)
+        start = max(previous - config.rescan_window, self.earliest)
         return structs.replace(self, rescanned=now, rescan_from=min(start, self.rescan_from or start))
 
 

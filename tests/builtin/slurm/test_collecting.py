@@ -271,6 +271,19 @@ async def test_jobs_are_found_that_reach_the_database_almost_as_late_as_a_rescan
     assert await run(chosen, at) == []
 
 
+async def test_no_job_is_collected_again_after_the_daemon_was_down_for_long() -> None:
+    """Under another record_prefix, it would count twice."""
+    at = context(sacct := Sacct())
+    await run(config(), at)
+    for day in range(1, 8):
+        ended = NOW + timedelta(days=day, hours=-2)
+        sacct.add(str(day), ended, Start=f"{ended.timestamp() - 60:.0f}")
+        at.moment = NOW + timedelta(days=day)
+        assert await run(config(), at) == [f"slurm-{day}"]
+    at.moment += timedelta(days=5)
+    assert await run(config(record_prefix="other"), at) == []
+
+
 async def test_a_rescan_in_progress_goes_on_after_the_clock_was_ahead() -> None:
     at = context(sacct := Sacct())
     await run(config(), at)
