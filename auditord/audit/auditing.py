@@ -23,7 +23,17 @@ from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.planning import classify
 from auditord.store.rows import Identity, make_pending
 from auditord.store.store import RecordStore
-from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery, Transform
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    Close,
+    Entry,
+    Produced,
+    Quarantined,
+    Record,
+    RecordQuery,
+    Transform,
+)
 from auditord_hookspecs.kinds import Reach
 from auditord_hookspecs.query import Order, SortField, stopped_within
 from auditord_hookspecs.wire import decode_record, encode_record, format_time
@@ -73,7 +83,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    waiting: Collection[str]
+    waiting: Mapping[str, Sequence[Entry]]
     stored: Mapping[str, bytes]
     quarantined: Collection[str]
     deleted: Collection[str]
@@ -114,7 +124,7 @@ class Comparer:
     def _compared(self, produced: Produced, known: "_Known") -> ComparedRun:
         record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
         names, offered = _ids(produced), self._identity(record)
-        if any(name in known.waiting for name in names):
+        if any(_is_of_run(entry, record) for name in names for entry in known.waiting.get(name, ())):
             return ComparedRun(produced, "queued", record)
         for name in names:
             if name in known.stored:
@@ -144,6 +154,15 @@ def _ids(produced: Produced) -> Sequence[str]:
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
 
 
+def _is_of_run(entry: Entry, record: Record) -> bool:
+    return isinstance(entry, Close) or entry.record.start_time == record.start_time
+
+
+def _run(produced: Produced) -> str:
+    """Return a text that identifies a run. Several runs of a job can have the same id, but not the same two ids."""
+    return "\0".join(sorted(_ids(produced)))
+
+
 def _differences(stored: Record, offered: Record) -> Iterator[str]:
     before, after = (msgspec.json.decode(encode_record(each)) for each in (stored, offered))
     for member in ("start_time", "stop_time", "components", "meta"):
@@ -157,7 +176,7 @@ _ANONYMOUS: Final = ""  # SQLite's name of a temporary database, which writes to
 
 
 class NamedIds:
-    """The record ids that the inventory has named."""
+    """The record ids, runs and quarantined jobs that the inventory has named."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -318,7 +337,8 @@ class Audit:
     async def _account_all(self, found: Sequence[ComparedRun], named: NamedIds) -> None:
         missing: list[Produced] = []
         for compared in found:
-            if named.add(compared.record.record_id):
+            if named.add(_run(compared.produced)):
+                named.add(compared.record.record_id)
                 await self._account(compared, missing)
                 if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
                     named.add(compared.produced.alternate_id)

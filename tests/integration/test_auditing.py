@@ -263,6 +263,18 @@ async def test_the_run_counts_and_not_the_id(audited: AuditedDaemon) -> None:
     assert set(await audited.stored()) == {"job-1", "job-1-again", "job-1-third"}
 
 
+async def test_every_run_of_one_job_number_is_audited(audited: AuditedDaemon) -> None:
+    """The node of the first run failed, and Slurm ran the job again under the same number."""
+    runs = [Produced(job(1, day=day), f"job-1-{day}") for day in (1, 2, 3)]
+    audited.source.batches = [Batch(runs[:2]), Batch([*runs[2:], *runs])]
+    assert states(await audited.audit()) == {"missing": 3}
+    await audited.store(job(1, day=1))
+    report = await audited.audit(repair=True)
+    assert (states(report), report.repaired) == ({"stored": 1, "missing": 2}, 2)
+    assert set(await audited.stored()) == {"job-1", "job-1-2", "job-1-3"}
+    assert states(await audited.audit()) == {"stored": 3}
+
+
 async def test_what_arrives_during_the_audit_is_no_extra(audited: AuditedDaemon) -> None:
     """A repaired run is stored under its second id before the store is asked for what it has besides."""
     await audited.store(job(1, day=0))

@@ -72,14 +72,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
         schedds: the position in each schedd's history, by name.
         files: the number of bytes read of each file, by the fingerprint of the file's first ad.
         earliest: as in a position.
-        caught_up: True once a run has read all files to their ends.
-        current: the fingerprint of the file to which HTCondor was appending, by path.
+        current: the fingerprint of the file to which HTCondor was appending, by path, once a run has read all files to
+            their ends.
     """
 
     schedds: dict[str, Position]
     files: dict[str, int] = {}
     earliest: datetime | None = None
-    caught_up: bool = False
     current: dict[str, str] = {}
 
     def batch(self, batch: Batch | None = None) -> Batch:
@@ -214,12 +213,12 @@ class HistoryFile(msgspec.Struct, frozen=True):
 
     Args:
         name: the fingerprint of the file's first ad, or of its first MiB if the ad is longer; empty if it has none.
-        current: the configured path if HTCondor appends to this file, else None.
+        history: the configured path. HTCondor appends to the file at this path; the other ones are rotated.
     """
 
     path: Path
     name: str
-    current: str | None = None
+    history: Path
 
 
 async def collect_files(source: Source) -> AsyncIterator[Batch]:
@@ -246,11 +245,11 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         while (piece := await to_thread.run_sync(_read, source, file, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = msgspec.structs.replace(checkpoint, files={**checkpoint.files, file.name: done})
-            batch = await classify(source, _chosen(source, checkpoint, piece.ads))
+            batch = await classify(source, _chosen(source, checkpoint, file, piece.ads))
             yield batch if again else checkpoint.batch(batch)
         context.report_progress(number / len(found))
     if not again:
-        yield _caught_up(checkpoint, found).batch()
+        yield _caught_up(checkpoint, files).batch()
 
 
 def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
@@ -265,20 +264,26 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
             )
 
 
-def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
-    """Return the checkpoint after all files were read. A file stays current until a newer one exists at its path."""
-    existing = {file.name for file in found}
-    current = {path: name for path, name in checkpoint.current.items() if name in existing}
-    current |= {file.current: file.name for file in found if file.current is not None}
-    files = {name: size for name, size in checkpoint.files.items() if name in existing}
-    return msgspec.structs.replace(checkpoint, files=files, current=current, caught_up=True)
+def _caught_up(checkpoint: Checkpoint, files: Sequence[HistoryFile]) -> Checkpoint:
+    """Return the checkpoint after all files were read. A file stays current until a newer one exists at its path.
+
+    If a path has no file any more, no position is forgotten: its file system may not be mounted.
+    """
+    existing = {file.name for file in files if file.name}
+    newest = {str(file.history): file.name for file in files if file.path == file.history}
+    known = {path: name for path, name in checkpoint.current.items() if path in newest}
+    current = known | {path: name for path, name in newest.items() if name}
+    if existing.issuperset(current.values()):
+        kept = {name: size for name, size in checkpoint.files.items() if name in existing}
+        checkpoint = msgspec.structs.replace(checkpoint, files=kept)
+    return msgspec.structs.replace(checkpoint, current=current)
 
 
-def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
-    """Return the ads to process. ``earliest`` only applies until the first run has caught up."""
+def _chosen(source: Source, checkpoint: Checkpoint, file: HistoryFile, ads: Sequence[JobAd]) -> Sequence[JobAd]:
+    """Return the ads to process. ``earliest`` only applies to a path until a run has caught up with it."""
     if source.again:
         return wanted_again(source, ads)
-    if checkpoint.caught_up or checkpoint.earliest is None:
+    if str(file.history) in checkpoint.current or checkpoint.earliest is None:
         return ads
     earliest = checkpoint.earliest
     return [ad for ad in ads if not ended_before(source.config, ad, earliest)]
@@ -289,8 +294,7 @@ def _find(paths: Sequence[Path]) -> list[HistoryFile]:
     found: list[HistoryFile] = []
     for path in paths:
         rotated = map(Path, sorted(glob.glob(f"{glob.escape(str(path))}.*")))  # noqa: PTH207 the path is no pattern
-        found += [HistoryFile(each, _fingerprint(each)) for each in rotated]
-        found.append(HistoryFile(path, _fingerprint(path), str(path)))
+        found += [HistoryFile(each, _fingerprint(each), path) for each in (*rotated, path)]
     return found
 
 

@@ -257,6 +257,7 @@ async def _settle(
     """
     now, options = context.now(), config.prometheus
     if options is not None:
+        _correct_times(tracked, now, options.pause)
         due = [pod for pod in tracked.waiting.values() if pod.due <= now and not _enough(options, pod, now)]
         await _ask_due(options, context, tracked, due)
     ready = [pod for pod in tracked.waiting.values() if at_once or _enough(options, pod, now)]
@@ -264,6 +265,13 @@ async def _settle(
         yield _batch(config, context, tracked, ready[start : start + _PER_BATCH])
     if changes := tracked.changes():
         yield Batch(pending=changes)
+
+
+def _correct_times(tracked: TrackedPods, now: datetime, pause: timedelta) -> None:
+    """Bring times of waiting pods forward that are in the future, because the clock was ahead."""
+    for pod in list(tracked.waiting.values()):
+        if max(pod.since, pod.due - pause) > now:
+            tracked.wait(msgspec.structs.replace(pod, since=min(pod.since, now), due=now))
 
 
 async def _ask_due(

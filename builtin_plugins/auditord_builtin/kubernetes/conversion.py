@@ -94,7 +94,7 @@ def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
     # The id contains the pod's uid, so the same id with another start is not another run but an error to report.
-    return Converted(record, left_out)
+    return Converted(Produced(record, source_id=source_id(pod)), left_out)
 
 
 def record_id(prefix: str, pod: Pod) -> str:

@@ -209,9 +209,12 @@ class Draft:
                 self._classify(pod, at, gone=event.gone)
 
     def close(self, running: RunningPod, known_until: datetime) -> None:
-        """Close a pod that has vanished, at ``known_until`` or when it was last seen, whichever is later."""
+        """Close a pod that has vanished, at ``known_until`` or when it was last seen, whichever is later.
+
+        A time in the future is from a clock that was ahead.
+        """
         if running.pod.uid not in self._done:
-            self._finish(running, max(known_until, running.sighted or known_until))
+            self._finish(running, min(max(known_until, running.sighted or known_until), self._now))
 
     def emit(self, finished: PodToConvert) -> None:
         """Convert a pod and add its record to the batch."""
@@ -410,7 +413,8 @@ class Run:
 
     async def _take(self, scope: str, result: WatchResult) -> Batch:
         draft, _ = await self._draft(result.events)
-        at = max(self._checkpoint.known_until(scope), draft.sighted, result.known_until or draft.sighted)
+        latest = max(self._checkpoint.known_until(scope), draft.sighted, result.known_until or draft.sighted)
+        at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
         version = None if result.ended is WatchEnd.EXPIRED else result.version
         return self._commit(draft, scope, Position(at, version, self._config.selector))
 

@@ -51,7 +51,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     Args:
         earliest: jobs that ended before this are never read; set by the first run.
         until: all jobs that ended before this and were known to the database are accounted for.
-        rescanned: when the last rescan was completed.
+        rescanned: when the last rescan began. It has missed jobs that have reached the database since.
         rescan_from: the position of the current rescan; None if none is in progress.
     """
 
@@ -63,14 +63,18 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a rescan if one is due and none is in progress.
 
-        A time in the future is from a clock that was ahead. Then a rescan is due, also instead of one in progress.
+        It looks back from the previous one, but not further than runs are remembered (``config.memory``).
+
+        A time in the future is from a clock that was ahead. Then a rescan is due, even if one is in progress; it starts
+        at the earlier position.
         """
         was_ahead = max(self.until, self.rescanned, self.rescan_from or self.until) > now
         goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
         if not config.rescan_window or (goes_on and not was_ahead):
             return self
-        start = max(until - config.rescan_window, self.earliest)
-        return structs.replace(self, rescanned=min(self.rescanned, now), rescan_from=start)
+        previous = max(min(until, self.rescanned), until - config.rescan_every)
+        start = max(previous - config.rescan_window, self.earliest)
+        return structs.replace(self, rescanned=now, rescan_from=min(start, self.rescan_from or start))
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -170,7 +174,7 @@ class _NewJobs:
         async with aclosing(read_period(config, context, period, ())) as pieces:
             async for piece in pieces:
                 if piece.until is not None and piece.until >= self._until:
-                    self._checkpoint = structs.replace(known, rescan_from=None, rescanned=self._now)
+                    self._checkpoint = structs.replace(known, rescan_from=None)
                 elif piece.until is not None:
                     self._checkpoint = structs.replace(known, rescan_from=piece.until)
                 batch = await self._account_for(waiting.settle(piece.found))

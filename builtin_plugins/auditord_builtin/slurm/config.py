@@ -279,7 +279,8 @@ class SlurmConfig(JobsConfig):
         default=timedelta(days=1), description="How often to rescan a longer period."
     )
     rescan_window: NonNegativeDuration = Field(
-        default=timedelta(days=7), description="How far back a rescan looks; 0s: never rescan."
+        default=timedelta(days=7),
+        description="How far back a rescan looks from the previous one; 0s: never rescan.",
     )
 
     @cached_property
@@ -297,7 +298,7 @@ class SlurmConfig(JobsConfig):
     @cached_property
     def memory(self) -> timedelta:
         """The time after its end within which a run can be read again, by an overlap or a rescan."""
-        return self.rescan_window + self.overlap
+        return self.rescan_window + self.rescan_every + self.overlap
 
     @cached_property
     def several_clusters(self) -> bool:

@@ -129,6 +129,37 @@ async def test_what_was_over_before_the_first_run_is_left_out_and_what_comes_lat
     assert await run(chosen, at) == late
 
 
+async def test_what_was_over_before_is_left_out_of_a_path_that_is_added_later(tmp_path: Path) -> None:
+    first, second = tmp_path / "history", tmp_path / "ce"
+    at = FakeCollectorContext(moment=NOW)
+    ids = append(first, 9)
+    assert await run(config(history_paths=[first]), at) == ids
+    append(second, 1, end=EPOCH - 400 * 86_400)
+    chosen, ids = config(history_paths=[first, second]), append(second, 2)
+    assert await run(chosen, at) == ids
+    late = append(first, 3, end=EPOCH - 9 * 86_400) + append(second, 4, end=EPOCH - 9 * 86_400)
+    assert await run(chosen, at) == late
+
+
+async def test_a_file_system_that_was_not_mounted_for_a_while_is_not_read_again(tmp_path: Path) -> None:
+    path, mounted, away = tmp_path / "spool/history", tmp_path / "spool", tmp_path / "away"
+    mounted.mkdir()
+    at, chosen = FakeCollectorContext(moment=NOW), config(history_paths=[path])
+    append(path, 1, end=EPOCH - 400 * 86_400)
+    path.rename(mounted / "history.20260101T120000")
+    ids = append(path, 2)
+    assert await run(chosen, at) == ids
+    mounted.rename(away)
+    mounted.mkdir()
+    for _ in range(2):
+        assert await run(chosen, at) == []
+    mounted.rmdir()
+    away.rename(mounted)
+    at.remembered.clear()
+    new = append(path, 3)
+    assert await run(chosen, at) == new
+
+
 async def test_pieces_are_durable_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 1_500)  # an ad has about 500 bytes
     path, chosen = tmp_path / "history", config(history_paths=[tmp_path / "history"])

@@ -11,7 +11,7 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import PodToConvert, convert, convert_pod, determine_end
 from auditord_builtin.kubernetes.following import TrackedPods
 from auditord_builtin.kubernetes.pods import restore_pod
-from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.outcomes import Converted
 from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running
 
@@ -334,9 +334,9 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     assert (bad.source_id, "no value" in bad.reason) == ("grid/job1/uid-grid-job1", True)
     with pytest.raises(InvalidRecord, match="meta user_id"):
         convert(strict, bad.raw)
-    record = convert(lax, bad.raw)
-    assert isinstance(record, Record)
-    assert (record.record_id, record.stop_time) == ("-grid-job1-uid-grid-job1", NOW)
+    produced = convert(lax, bad.raw)
+    assert isinstance(produced, Produced)
+    assert (produced.record.record_id, produced.record.stop_time) == ("-grid-job1-uid-grid-job1", NOW)
     only_failed = KubernetesConfig.model_validate({"job_filter": {"status": ["Failed"]}})
     assert convert(only_failed, bad.raw) is None
 

@@ -153,6 +153,17 @@ async def test_one_that_comes_back_is_asked_again(site: Site) -> None:
         assert [amounts(record)["cpu"] for record in await site.collect(**options)] == [7]
 
 
+async def test_a_clock_that_was_ahead_makes_no_pod_wait_for_longer(site: Site) -> None:
+    async with prometheus(FakePrometheus({CPU: ["1"], MEMORY: ["2"]})) as prom:
+        site.server.put(over(make_pod(), NOW))
+        site.context.moment = NOW + timedelta(days=30)
+        assert await site.collect(prometheus={"url": "http://127.0.0.1:9"}) == []
+        site.context.moment = NOW + timedelta(hours=1)
+        assert await site.collect(prometheus={"url": "http://127.0.0.1:9"}) == []
+        [record] = await site.collect(prometheus={"url": prom.url})
+    assert (amounts(record)["cpu"], amounts(record)["memory"]) == (1, 2)
+
+
 async def test_half_of_the_figures_are_kept_while_the_others_are_waited_for(site: Site) -> None:
     async with prometheus(FakePrometheus({CPU: ["7"]})) as prom:
         options = {"prometheus": {"url": prom.url, "attempts": 2, "pause": "1s"}}

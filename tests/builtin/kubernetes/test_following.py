@@ -150,6 +150,23 @@ async def test_a_cluster_that_was_rebuilt_is_listed_although_its_versions_are_lo
     assert stops == {"lost": NOW, "job1": NOW + 5 * MINUTE}
 
 
+async def test_a_pod_that_vanishes_after_the_clock_was_ahead_ends_in_the_past(site: Site) -> None:
+    first, second = (site.server.put(running(make_pod(name))) for name in ("first", "second"))
+    site.context.moment = NOW + timedelta(days=30)
+    assert await site.collect() == []
+    ends = list[datetime | None]()
+    for hour, pod in enumerate((first, second), start=1):
+        site.context.moment = NOW + timedelta(hours=hour)
+        assert await site.collect() == []
+        site.server.delete(pod)
+        site.server.compact()
+        site.context.moment += timedelta(minutes=10)
+        ends += [record.stop_time for record in await site.collect()]
+    later = NOW + timedelta(minutes=10)
+    assert all(end is not None and end <= later + timedelta(hours=hour) for hour, end in enumerate(ends, start=1))
+    assert len(ends) == 2
+
+
 async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
     """Always more to read, never quiet; then the server has forgotten everything, and the pod is not there."""
     busy = {"watch_for": "1ms", "page_size": 3, "quiet": "30s"}

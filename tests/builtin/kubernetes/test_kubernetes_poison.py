@@ -15,6 +15,7 @@ import pytest
 from anyio import to_thread
 
 from auditord_builtin.kubernetes.collecting import KUBERNETES
+from auditord_hookspecs import Produced
 from tests.auditord_process import stored_ids
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running
@@ -37,6 +38,19 @@ async def test_a_pod_that_cannot_be_read_is_set_aside_with_its_raw_form_and_stop
     mended = {**quarantined.raw, "pod": over(make_pod("bad"), NOW)}
     assert KUBERNETES.convert(site.config(), mended) is not None
     assert KUBERNETES.convert(site.config(), {**mended, "pod": running(make_pod("bad"))}) is None
+
+
+async def test_the_record_of_a_pod_that_was_set_aside_names_it_so_that_its_entry_is_resolved(site: Site) -> None:
+    pod = running(make_pod("bad"))
+    pod["status"]["startTime"] = "yesterday"
+    site.server.put(pod)
+    assert await site.collect() == []
+    site.server.put(over(make_pod("bad"), NOW))
+    await site.collect()
+    [quarantined] = [one for batch in site.context.kept for one in batch.quarantined]
+    [produced] = [one for batch in site.context.kept for one in batch.records]
+    assert isinstance(produced, Produced)
+    assert produced.source_id == quarantined.source_id
 
 
 async def test_other_things_than_pods_are_set_aside(site: Site) -> None:

@@ -256,6 +256,49 @@ async def test_a_rescan_that_was_broken_off_while_the_clock_was_ahead_does_not_p
     assert await run(config(), at) == ["slurm-1"]
 
 
+@pytest.mark.parametrize("window", ["1d", "7d"])
+async def test_jobs_are_found_that_reach_the_database_almost_as_late_as_a_rescan_looks_back(window: str) -> None:
+    chosen = config(rescan_window=window)
+    at = context(sacct := Sacct())
+    for day in range(8):
+        at.moment = NOW + timedelta(days=day)
+        assert await run(chosen, at) == []
+    ended = at.moment + HOUR - chosen.rescan_window
+    sacct.add("1", ended, Start=f"{ended.timestamp() - 60:.0f}")
+    at.moment += timedelta(days=1)
+    assert await run(chosen, at) == ["slurm-1"]
+    at.moment += timedelta(days=1)
+    assert await run(chosen, at) == []
+
+
+async def test_no_job_is_collected_again_after_the_daemon_was_down_for_long() -> None:
+    """Under another record_prefix, it would count twice."""
+    at = context(sacct := Sacct())
+    await run(config(), at)
+    for day in range(1, 8):
+        ended = NOW + timedelta(days=day, hours=-2)
+        sacct.add(str(day), ended, Start=f"{ended.timestamp() - 60:.0f}")
+        at.moment = NOW + timedelta(days=day)
+        assert await run(config(), at) == [f"slurm-{day}"]
+    at.moment += timedelta(days=5)
+    assert await run(config(record_prefix="other"), at) == []
+
+
+async def test_a_rescan_in_progress_goes_on_after_the_clock_was_ahead() -> None:
+    at = context(sacct := Sacct())
+    await run(config(), at)
+    for moment in (NOW + timedelta(days=2), NOW + timedelta(days=40)):
+        at.moment = moment
+        async for batch in SLURM.collect(config(), at):
+            at.checkpoint = batch.checkpoint
+            if datetime.fromisoformat(at.checkpoint["until"]) == moment:  # all new jobs were read
+                break
+        assert at.checkpoint["rescan_from"] is not None
+    sacct.add("1", NOW + HOUR)
+    at.moment = NOW + timedelta(days=9)
+    assert await run(config(), at) == ["slurm-1"]
+
+
 async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
     sacct = Sacct()
     sacct.add("1", NOW - HOUR)
