@@ -101,10 +101,10 @@ async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str
 
     If it is killed at any point, the next run starts again.
     """
-    state = await store.begin_lake()
+    await store.begin_lake()
     await _take_back(store, table, daemon)
-    released = await store.released()
-    await asyncio.to_thread(table.forget, daemon, state.store_id, released)
+    position, released = await asyncio.to_thread(table.position, daemon), await store.released()
+    await asyncio.to_thread(table.forget, daemon, position, released)
     if released.recalled:
         await store.forget_recalled(list(released.recalled), 0, await asyncio.to_thread(table.newest))
     await store.fill_lake(lake_id)

@@ -182,20 +182,23 @@ class LakeTable(CatalogTable):
 
         self._try(commit)
 
-    def forget(self, daemon: str, store_id: str, released: Released | None = None) -> None:
+    def forget(self, daemon: str, before: LakePosition | None, released: Released) -> None:
         """Delete all rows of a daemon except its released records, and set its position to batch 0.
+
+        ``before`` is its position before ``released`` was read: the rows are the only copies of later releases.
 
         Raises:
             ConfigurationError: the rows belong to another store, or this store's rows have another daemon's name.
+            LakeMoved: the daemon's position has changed; nothing is done.
         """
 
         def commit(table: Table) -> None:
-            positions = positions_of(table)
-            refuse_mixed(positions, daemon, store_id)
+            state = released.state
+            refuse_mixed(positions_of(table), daemon, state.store_id)
+            self._refuse_moved(table, daemon, before)
             rewritten = without(table, _tasks(table, daemon), not_released(daemon, released))
-            numbers = [0 if released is None else released.state.release]
-            numbers += [positions[daemon].release] if daemon in positions else []
-            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True, release=max(numbers))}, rewritten, ())
+            release = state.release if before is None else max(state.release, before.release)
+            _commit(table, {daemon: LakePosition(state.store_id, 0, is_filling=True, release=release)}, rewritten, ())
 
         self._try(commit)
 
@@ -453,9 +456,10 @@ class LakeTable(CatalogTable):
         with self.loaded() as table:
             return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
-    def _refuse_moved(self, table: Table, daemon: str, position: LakePosition) -> None:
+    def _refuse_moved(self, table: Table, daemon: str, position: LakePosition | None) -> None:
         if positions_of(table).get(daemon) != position:
-            raise LakeMoved(f"The lake {self.location} is no longer at batch {position.batch} of {daemon}.")
+            batch = 0 if position is None else position.batch
+            raise LakeMoved(f"The lake {self.location} is no longer at batch {batch} of {daemon}.")
 
     def _try(self, commit: Callable[[Table], T]) -> T:
         """Run a commit, and run it again from the newest snapshot whenever another daemon committed first."""

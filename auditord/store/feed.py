@@ -224,10 +224,26 @@ def read_outbox(limit: int | None) -> Work[Outbox]:
         yield from ask("forwardable_of_slice", after=after, upto=upto, changed=as_json(list(versions)))
     ):
         stored = Provenance(from_micros(received_at), principal, agent)
-        forward = _forward(stored, versions.get(record_id, ()), after)
+        forward = _forward(stored, _undeleted(versions.get(record_id, ()), position, upto), after)
         if forward is not None:
             entries.append(OutboxEntry(min(position, upto), entry_of(*forward, document)))
     return Outbox(after, upto, entries)
+
+
+def _undeleted(versions: Sequence[_Version], position: int, upto: int) -> Sequence[_Version]:
+    """Leave out the versions of a former record with this id, which was deleted up to a position.
+
+    Args:
+        versions: the removals of the record's versions.
+        position: of the stored version.
+        upto: the end of the slice.
+    """
+    present = {position, *[each.former for each in versions]}
+    gone = {each.position for each in versions if each.position <= upto and each.position not in present}
+    while former := {each.former for each in versions if each.position in gone}:
+        versions = [each for each in versions if each.position not in gone]
+        gone = former
+    return versions
 
 
 def _forward(stored: Provenance, versions: Sequence[_Version], after: int) -> tuple[Operation, Provenance] | None:

@@ -272,7 +272,12 @@ class RecordStore(LakeStore):
         Args:
             limit: the approximate number of feed records to look at.
         """
-        return await self._read(read_outbox(limit))
+
+        def read() -> Work[Outbox]:
+            yield from ask("see_one_moment")  # else a record that changes between two statements would be in no slice
+            return (yield from read_outbox(limit))
+
+        return await self._read(atomic(read))
 
     async def forget_outbox(self, position: int) -> None:
         """Record that all changes up to a position have been forwarded."""

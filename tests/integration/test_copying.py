@@ -165,6 +165,25 @@ async def test_records_that_a_damaged_file_has_lost_count_once_when_they_come_ag
         assert (counts.total, counts.per_value["user_id"]["a"], sums.groups[0].records) == (4, 4, 4)
 
 
+async def test_a_copy_of_a_lake_with_high_batch_numbers_is_usable_at_once(tmp_path: Path) -> None:
+    """PostgreSQL numbers batches by its transactions. After a copy to SQLite, no consumer reads all numbers between."""
+    source, target = (f"sqlite://{tmp_path / name}" for name in ("source.db", "target.db"))
+    async with open_store(source, counted_keys=KEYS) as store:
+        await store.add_all([job(number) for number in range(30)], SLURM, SAME_RUN, atomic=True)
+    with closing(sqlite3.connect(tmp_path / "source.db")) as connection, connection:
+        connection.execute("UPDATE lake SET given = 1000000000000")
+    await copy(source, target)
+    async with open_store(target, counted_keys=KEYS, outbox=True) as store:
+        with anyio.fail_after(60):
+            await store.add(job("new"), CLIENT, SAME_RUN)
+            await store.rollups.fold()
+            await store.fill_lake("lake")
+            batch = await store.lake_batch(0, 20_000)
+            later = await store.lake_batch(batch.number, 20_000)
+        assert (len(batch.records), len(later.records)) == (30, 1)
+        assert await forwarded(store) == [Insert(job("new"), None, KEPT)]
+
+
 async def test_changes_wait_for_senders_although_another_transaction_is_running(
     postgres_url: str, tmp_path: Path
 ) -> None:

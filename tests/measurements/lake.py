@@ -30,7 +30,7 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.schema import RECORD_COLUMNS, SCHEMA, records_of, rows_of
 from auditord.lake.table import LakePosition, LakeTable
 from auditord.lake.writing import ORDER, month_number, write_rows
-from auditord.store.lake import LakeBatch
+from auditord.store.lake import LakeBatch, LakeState, Released
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -239,7 +239,7 @@ def check_rows(folder: Path) -> None:
     copies = [copy for batch in rows.select(RECORD_COLUMNS).to_batches() for copy in records_of(batch)]
     same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
     table, begun = lake_in(folder), perf_counter()
-    table.forget("site-0", "store")
+    table.forget("site-0", None, Released(LakeState("store")))
     table.write("site-0", LakePosition("store", 0, is_filling=True), LakeBatch(1, {}, copies))
     say(f"rows are {'as' if same else 'NOT as'} synced; {SYNCED / (perf_counter() - begun):.0f} synced per second")
 

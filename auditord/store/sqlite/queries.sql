@@ -81,8 +81,13 @@ FROM sqlite_sequence
 WHERE name = 'records'
 
 -- name: end_of_slice
--- The end of a slice with a number of positions.
-SELECT min(:end, :after + :limit)
+-- The end of a slice with a number of positions, which begins at the first one that has a version.
+SELECT min(:end, coalesce(min(first) + :limit - 1, :end))
+FROM (
+    SELECT min(position) AS first FROM records WHERE position > :after
+    UNION ALL
+    SELECT min(position) FROM removals WHERE position > :after
+)
 
 -- name: note_removals
 -- Copy a stored version to the removals, at the next position.

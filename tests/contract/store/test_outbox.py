@@ -172,3 +172,29 @@ async def test_a_deleted_record_is_not_forwarded(store: RecordStore) -> None:
     assert document is not None
     await store.amend([Amendment(Action.DELETE, document, None, "wrong")], CLIENT)
     assert await forwarded(store) == []
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("first", [COLLECTOR, CLIENT])
+async def test_a_record_that_is_deleted_and_comes_again_at_once_is_forwarded(
+    store: RecordStore, first: Provenance, *, seen: bool
+) -> None:
+    await store.add(finished("a"), first, SAME_RUN)
+    if seen:
+        await settled(store)
+        await store.forget_outbox((await store.outbox(10)).position)
+    await store.stop(RecordUpdate("a", (), NOW - HOUR), CLIENT)
+    document = await store.get("a")
+    assert document is not None
+    await store.amend([Amendment(Action.DELETE, document, None, "wrong")], CLIENT)
+    await store.add(finished("a", stop_time=NOW), CLIENT, SAME_RUN)
+    assert await forwarded(store) == [Insert(finished("a", stop_time=NOW), None, CLIENT)]
+
+
+async def test_what_a_collector_brings_again_is_not(store: RecordStore) -> None:
+    await store.add(finished("a"), CLIENT, SAME_RUN)
+    document = await store.get("a")
+    assert document is not None
+    await store.amend([Amendment(Action.DELETE, document, None, "wrong")], CLIENT)
+    await store.add(finished("a"), COLLECTOR, SAME_RUN)
+    assert await forwarded(store) == []

@@ -25,7 +25,7 @@ from auditord.lake.catalog import DurableFileIO
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import sync, verify
-from auditord.lake.table import LakeTable
+from auditord.lake.table import LakeMoved, LakeTable
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.merging import place_of
@@ -414,6 +414,19 @@ async def test_released_records_are_never_given_up(host: Host) -> None:
         await check(store, table, records)
         assert await run(store, table, "a", MARCH) == 0
         assert await listed(store, RecordQuery()) == []
+
+
+async def test_a_full_sync_that_begins_late_deletes_no_released_record(host: Host) -> None:
+    """Its run was cancelled while other daemons committed first, and another daemon has taken over."""
+    records = [*map(job, range(30))]
+    async with host.opened() as (store, table):
+        await put(store, records)
+        await sync(store, table, "a", LOG)
+        begun = table.position("a"), await store.released()
+        assert await run(store, table, "a", MARCH) > 0
+        with pytest.raises(LakeMoved):
+            table.forget("a", *begun)
+        await check(store, table, records)
 
 
 async def test_a_release_that_was_committed_and_not_dealt_with_is_found(host: Host) -> None:
