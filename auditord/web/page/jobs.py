@@ -53,6 +53,7 @@ from auditord_hookspecs.aggregates import amount_of, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
+from auditord_hookspecs.zones import zone_name
 
 PATH: Final = "/jobs"
 
@@ -101,6 +102,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         rows, keys = found[: listing.page], self.figures.keys
         values = {
             "view": view,
+            "zone": zone_name(now),
             "columns": columns,
             "offered": _COLUMNS,
             "first": _url(changed(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,

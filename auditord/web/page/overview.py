@@ -196,6 +196,7 @@ class MyPage(msgspec.Struct, frozen=True):
         values = {
             "user": principal.user,
             "view": view,
+            "zone": question.zone,
             "periods": PERIODS,
             "cards": self._cards(report, former),
             "chart": self._chart(report, view),

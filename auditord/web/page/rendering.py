@@ -15,7 +15,7 @@ import logging
 import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
@@ -35,6 +35,7 @@ from auditord_hookspecs.zones import zone_named
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.runtime import Context
 
 from urllib.parse import parse_qsl
 
@@ -175,6 +176,7 @@ class Renderer:
             "language": _LANGUAGE,
             "t": self.text,
             "ui": self._ui,
+            "zone": self._ui.timezone,
             "nav": navigation,
             "path": self.path,
             "asset": self._asset,
@@ -223,7 +225,17 @@ class Renderer:
 
     @cached_property
     def _environment(self) -> "Environment":
-        from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # noqa: PLC0415 for visitors
+        from jinja2 import (  # noqa: PLC0415 for visitors
+            Environment,
+            PackageLoader,
+            StrictUndefined,
+            pass_context,
+            select_autoescape,
+        )
+
+        @pass_context
+        def instant(values: "Context", moment: datetime | None) -> str:
+            return numbers.instant(moment, zone_named(values["zone"]))
 
         environment = Environment(
             loader=PackageLoader("auditord.web.page"),
@@ -233,13 +245,14 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        environment.filters |= {
-            "instant": partial(numbers.instant, zone=zone_named(self._ui.timezone)),
+        filters: dict[str, Any] = {  # Any: functions with any arguments
+            "instant": instant,
             "duration": numbers.duration,
             "with_unit": numbers.with_unit,
             "html": Markup,  # of the manual, see auditord.manual.html
             "ago": self._ago,
         }
+        environment.filters.update(filters)
         return environment
 
 

@@ -119,7 +119,7 @@ class SiteEnergy(Section):
 class GridIntensity(Section):
     """A CSV file with the CO2 intensity of the grid over time."""
 
-    file: Path = Field(description="A CSV file with a header; read again for each report.")
+    file: AbsolutePath = Field(description="A CSV file with a header; read again for each report.")
     time_column: str = Field(
         default="time", description="The column with the time: ISO 8601, in UTC unless it has a zone."
     )
@@ -178,7 +178,7 @@ class Server(Section):
         default=None, ge=1, le=65_535, description="Default: 587, 465 or 25, depending on security."
     )
     security: str = Field(default="starttls", pattern="^(starttls|ssl|none)$")
-    ca: Path | None = Field(default=None, description="PEM file with the server's CA.")
+    ca: AbsolutePath | None = Field(default=None, description="PEM file with the server's CA.")
     user: str | None = Field(default=None, description="The login name.")
     password: Secret | None = Field(default=None, description="The password, as a reference to a secret.")
     timeout: Duration = Field(

@@ -100,13 +100,13 @@ async def ask(config: UtilisationConfig, records: Records, period: Period) -> Us
 async def silent_sites(usages: Usages, config: UtilisationConfig, records: Records, period: Period) -> Sequence[str]:
     """Return the sites without a job after the period, whose records of the period may still be missing.
 
-    These are sites of the report: the configured ones or, if none is configured, those with jobs in the period. If no
-    site has a job in or after the period, return ``any site``.
+    These are sites of the report: the configured ones or, if none is configured, those with jobs in the period. If
+    there are none, since jobs have no site or there are no jobs, return ``any site`` unless there is a later job.
     """
     query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*config.site_keys),))
     later = {group.key[0] for group in (await records.aggregate(query)).groups}
     expected = set(config.sites) or {who.site for who in usages if who.site is not None}
-    if not (expected or usages or later):
+    if not (expected or later):
         return ["any site"]
     return sorted(expected - later)
 

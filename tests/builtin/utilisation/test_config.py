@@ -27,6 +27,8 @@ def with_mail(**changes: Any) -> dict[str, Any]:  # Any: options
         (with_mail(users={"address": "all@example.org"}), r"needs \{user\}"),
         ({"title": "two\nlines"}, "title"),
         ({"csv": {"folder": "reports"}}, "'reports' is relative"),
+        ({"energy": {"grid_intensity": {"file": "grid.csv"}}}, "'grid.csv' is relative"),
+        (with_mail(server={"ca": "ca.pem"}), "'ca.pem' is relative"),
         ({"csv": {"folder": "/srv", "name": "report.csv"}}, "overwrite"),
         ({"csv": {"folder": "/srv", "name": "../{period}"}}, "must be a file name"),
         ({"csv": {"folder": "/srv", "name": "{month}-{period}"}}, "must be a file name"),

@@ -12,7 +12,7 @@ from auditord_builtin.utilisation.config import Energy, GridIntensity
 from auditord_builtin.utilisation.usage import BadIntensity, Estimator, intensity_of, read_intensity
 
 DAY = date(2026, 1, 10)
-OPTIONS = GridIntensity(file=Path("unused"))
+OPTIONS = GridIntensity(file=Path("/unused"))
 
 
 def series(**kg: str) -> list[Mapping[str, str | None]]:

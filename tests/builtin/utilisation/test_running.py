@@ -227,6 +227,17 @@ async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     assert files(tmp_path) == ["monthly-2026-01.csv"]
 
 
+async def test_jobs_without_a_site_may_be_late_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config, plugin = configured(tmp_path, wait_for_sites="3d"), context()
+    plugin.stored = [job("first", {"Cores": 1}, group_id="physics")]
+    await UTILISATION.run(config, plugin)
+    assert files(tmp_path) == []
+    assert "no later job of any site is known" in caplog.text
+    plugin.stored = [*plugin.stored, job("later", {"Cores": 1}, stop=FEBRUARY, group_id="physics")]
+    await UTILISATION.run(config, plugin)
+    assert files(tmp_path) == ["monthly-2026-01.csv"]
+
+
 async def test_the_first_report_waits_until_old_jobs_have_been_read(tmp_path: Path) -> None:
     before, later = job("old", {"Cores": 1}, site_id="A"), job("new", {"Cores": 1}, stop=FEBRUARY + DAY, site_id="A")
     config, plugin = configured(tmp_path, wait_for_sites="7d"), context()

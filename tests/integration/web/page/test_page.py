@@ -340,6 +340,15 @@ def test_the_days_of_a_view_are_those_of_its_time_zone(open_site: Visitor, zone:
     assert shown == {day.isoformat(): days.count(day) for day in days}
 
 
+def test_the_times_of_a_view_are_in_its_time_zone(open_site: Visitor) -> None:
+    zone = "Pacific/Kiritimati"
+    usage, jobs = (open_site.get(f"/{page}?timezone={zone}").text for page in ("usage", "jobs"))
+    assert f"All times are in {zone}." in usage
+    assert f"All times are in {zone}." in jobs
+    latest = max(record.start_time for record in RECORDS)
+    assert f'<td class="time">{latest.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S}</td>' in jobs
+
+
 def test_configured_labels_are_offered_to_group_by(open_site: Visitor) -> None:
     offered = re.search(r'<select name="by">(.*?)</select>', open_site.get("/usage?by=VO").text, re.DOTALL)
     assert offered is not None
