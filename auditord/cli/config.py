@@ -48,16 +48,23 @@ def check(*, connect: bool, deep: bool, output: str) -> None:
             )
         _check_as_json()
         return
-    installation = load_installation(_outside_the_unit)
+    load = partial(load_installation, _outside_the_unit)
+    if not deep:
+        _check(load(), connect=connect)
+        return
+    from auditord.cli.doctor import examined, exit_with, loaded  # noqa: PLC0415 slow to import, needed only here
+
+    installation = loaded(load)
+    _check(installation, connect=connect)
+    exit_with(examined(installation), "text", show_all=False)
+
+
+def _check(installation: Installation, *, connect: bool) -> None:
     if connect:
         run_async(_connect, installation.configuration)
     for remark in _remarks(installation):
         say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
-    if deep:
-        from auditord.cli.doctor import examined, exit_with  # noqa: PLC0415 slow to import, needed only here
-
-        exit_with(examined(installation), "text", show_all=False)
 
 
 def _check_as_json() -> None:

@@ -27,7 +27,7 @@ from auditord.hooks import Hooks
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import AuditordError, Context, InstanceConfig
 from auditord_hookspecs.checks import Check, Finding, Severity
-from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
+from auditord_hookspecs.terminal import escaped, output_option, say, say_error, say_lines, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
@@ -64,7 +64,16 @@ def doctor_command(*, output: str, show_all: bool) -> None:
     Changes nothing; works with and without a running daemon. The exit code suits monitoring plug-ins: 0 OK, 1 warnings,
     2 failures.
     """
-    exit_with(examined(load_installation()), output, show_all=show_all)
+    exit_with(examined(loaded(load_installation)), output, show_all=show_all)
+
+
+def loaded(load: Callable[[], Installation]) -> Installation:
+    """Return the installation. If it cannot be used, which is a failure too, print why and exit."""
+    try:
+        return load()
+    except AuditordError as error:
+        say_error(str(error))
+        raise SystemExit(EXIT_CODES[Severity.FAILURE]) from error
 
 
 def examined(installation: Installation) -> Sequence[Examined]:

@@ -500,6 +500,14 @@ def test_the_text_names_what_is_wrong_first(doctor: Doctor) -> None:
     assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failure,")
 
 
+@pytest.mark.parametrize("command", [("doctor",), ("config", "check", "--deep")])
+def test_a_configuration_that_cannot_be_used_is_a_failure(doctor: Doctor, command: Sequence[str]) -> None:
+    doctor.sections = {"api": {"listne": []}}
+    ended = CliRunner().invoke(auditord, (*command, "--config", str(doctor.file())))
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("auditord: the configuration cannot be used")
+
+
 def test_changes_that_wait_for_a_removed_sender_are_named_and_can_be_discarded(doctor: Doctor) -> None:
     url = f"sqlite://{doctor.state}/records.db"
 
