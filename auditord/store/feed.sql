@@ -82,8 +82,8 @@ FROM {schema}removals
 INNER JOIN {schema}sources ON sources.source_id = removals.source_id
 LEFT JOIN {schema}sources AS changers ON changers.source_id = removals.changed_by
 WHERE
-    (removals.position > :after AND removals.position <= :upto)
-    OR (removals.former > :after AND removals.former <= :upto)
+    removals.position > :after -- a version is removed behind its former position
+    AND (removals.position <= :upto OR (removals.former > :after AND removals.former <= :upto))
 ORDER BY removals.position
 
 -- name: forwardable_of_slice

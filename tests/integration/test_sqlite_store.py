@@ -25,6 +25,7 @@ from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of
 from auditord.store.sqlite.driver import run
 from auditord.store.sqlite.store import MIGRATIONS, has_none
+from auditord.store.statements import sqlite_statements
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
@@ -313,6 +314,24 @@ async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> No
     explained = await database.read(lambda connection: connection.execute(f"EXPLAIN {sql}", parameters).fetchall())
     steps = [row[1] for row in explained]
     assert "DeferredSeek" in steps  # the record itself is looked up only when its document is needed
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        ("scrub_removals", "SEARCH removals USING INDEX removals_with_names (position<?)"),
+        ("removals_of_slice", "SEARCH removals USING INTEGER PRIMARY KEY (rowid>?)"),
+    ],
+)
+async def test_removals_that_wait_for_a_consumer_are_not_visited_again(
+    database: Database, name: str, search: str
+) -> None:
+    """There are millions, if the lake was switched off for months."""
+    statement, edges = sqlite_statements()[name], {"position": 9, "after": 7, "upto": 9}
+    rows = await database.read(
+        lambda connection: connection.execute(f"EXPLAIN QUERY PLAN {statement}", edges).fetchall()
+    )
+    assert [step for *_, step in rows if "removals" in step] == [search]
 
 
 async def test_other_counted_keys_are_counted_again(path: Path) -> None:

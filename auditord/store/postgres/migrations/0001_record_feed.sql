@@ -100,6 +100,7 @@ CREATE TABLE auditord.removals (
 );
 CREATE INDEX removals_by_position ON auditord.removals (position);
 CREATE INDEX removals_by_former ON auditord.removals (former);
+CREATE INDEX removals_with_names ON auditord.removals (position) WHERE document IS NOT NULL;
 
 -- Continue with positions above all stored ones, since a dump was restored and transactions may have lower ids here. The
 -- daemon's role need not own the tables.

@@ -77,6 +77,7 @@ CREATE TABLE removals (
     changed_at INTEGER,
     changed_by INTEGER REFERENCES sources (source_id)
 );
+CREATE INDEX removals_with_names ON removals (position) WHERE document IS NOT NULL;
 
 -- The consumers of the feed, and the positions up to which they have read all versions.
 CREATE TABLE consumers (
