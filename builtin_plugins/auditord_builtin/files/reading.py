@@ -65,11 +65,16 @@ class Dropped(msgspec.Struct, frozen=True):
     size: int
 
 
-def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> list[Dropped]:
-    """Return the complete regular files, oldest first."""
+_CLOCKS_DIFFER: Final = 60.0
+"""Seconds by which the clock of a file server may be ahead."""
+
+
+def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> tuple[list[Dropped], list[str]]:
+    """Return the complete regular files, oldest first, and the names of those that were changed in the future."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
     complete = [dropped for dropped in found if now.timestamp() - dropped.changed >= settle.total_seconds()]
-    return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name))
+    future = [dropped.name for dropped in found if dropped.changed - now.timestamp() > _CLOCKS_DIFFER]
+    return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name)), sorted(future)
 
 
 def _look(folder: SharedFolder, name: str) -> Dropped | None:
