@@ -51,6 +51,17 @@ class Disk:
     def unmount(self) -> None:
         wait_until(lambda: self._call("umount", self.folder) == 0)
 
+    def renew(self) -> None:
+        """Mount it anew.
+
+        It stays read-only as long as another namespace has the old mount, such as that of a container that was started
+        meanwhile.
+        """
+        wait_until(
+            lambda: self._call("umount", self.folder) == self.mount() == self._call("touch", self._filling) == 0,
+            lambda: f"{self.folder} stays read-only",
+        )
+
     def fill(self) -> None:
         """Leave no room."""
         with self._filling.open("wb", buffering=0) as file, suppress(OSError):
@@ -158,8 +169,7 @@ def test_a_stop_on_a_disk_that_turned_read_only_is_in_order(tmp_path: Path, disk
         disk.cut_off()
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, site.last_words()
-    disk.unmount()
-    assert disk.mount() == 0
+    disk.renew()
     with site.daemon():
         wait_until(lambda: site.stored() == ["job-1"], site.last_words)
 
@@ -203,8 +213,7 @@ class Faults:
             self.ends[f"{fault}: {process.returncode}"] = self.ends.get(f"{fault}: {process.returncode}", 0) + 1
         self._let_store(away=False)
         if fault == "read-only":
-            disk.unmount()
-            assert disk.mount() == 0
+            disk.renew()
         disk.free()
 
     def _load(self) -> None:
