@@ -80,7 +80,7 @@ class _Run:
             await to_thread.run_sync(self.folder.give_back)
         now, settle = self.context.now(), self.config.settle
         files, future = await to_thread.run_sync(complete_files, self.folder, now, settle)
-        self.refused += [f"{self.folder.path / name} was changed in the future: touch it" for name in future]
+        self.refused += [f"{self.folder.path / name} is dated in the future: touch it" for name in future]
         pending = await self.context.pending()
         if removed := set(pending).difference(self.folder.names()):
             yield Batch(pending=dict.fromkeys(removed))

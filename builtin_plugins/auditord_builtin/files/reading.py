@@ -70,7 +70,7 @@ _CLOCKS_DIFFER: Final = 60.0
 
 
 def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> tuple[list[Dropped], list[str]]:
-    """Return the complete regular files, oldest first, and the names of those that were changed in the future."""
+    """Return the complete regular files, oldest first, and the names of those that are dated in the future."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
     complete = [dropped for dropped in found if now.timestamp() - dropped.changed >= settle.total_seconds()]
     future = [dropped.name for dropped in found if dropped.changed - now.timestamp() > _CLOCKS_DIFFER]
