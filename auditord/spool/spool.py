@@ -332,7 +332,7 @@ class Spool:
         return next(iter(await self._rows(_json, _LOAD, task)), None)
 
     async def use_prefix(self, task: str, prefix: str) -> None:
-        """Note that a run of a collector begins, whose records' ids begin with ``prefix``."""
+        """Note that a collector now gives its records ids with this prefix."""
         await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
 
     async def prefix_used_since(self, task: str, prefix: str) -> datetime | None:
