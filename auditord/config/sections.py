@@ -110,9 +110,9 @@ class PledgeSection(Section):
 
     def pledge(self) -> "Pledge":
         """Return the pledge for reports."""
-        from auditord.reporting.questions import Pledge  # noqa: PLC0415 only for reports
+        from auditord.reporting.questions import Pledge, Scope  # noqa: PLC0415 only for reports
 
-        return Pledge(self.site, self.group, self.score, Fraction(self.amount), self.first, self.end)
+        return Pledge(Scope(self.site, self.group), self.score, Fraction(self.amount), self.first, self.end)
 
 
 _URL: Final = re.compile(r"https?://[^\s]+|/[^\s]*")

@@ -13,6 +13,7 @@ clocks, so a day may last 23 or 25 hours.
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -135,19 +136,33 @@ _DAY: Final = timedelta(days=1)
 _SECONDS_PER_HOUR: Final = 3_600
 
 
-class Pledge(msgspec.Struct, frozen=True):
-    """A promised capacity.
+class Scope(msgspec.Struct, frozen=True):
+    """The beneficiaries of a pledge.
 
     Args:
         site: None for all sites.
         group: None for all groups at the site.
+    """
+
+    site: str | None
+    group: str | None
+
+    def includes(self, other: "Scope") -> bool:
+        """Return whether all sites and groups of another scope belong to this one."""
+        return self.site in {None, other.site} and self.group in {None, other.group}
+
+
+class Pledge(msgspec.Struct, frozen=True):
+    """A promised capacity.
+
+    Args:
+        scope: the site and the group that benefit.
         score: the benchmark that is the unit of ``power``; None for cores.
         power: the promised capacity.
         end: the day after the last day.
     """
 
-    site: str | None
-    group: str | None
+    scope: Scope
     score: str | None
     power: Fraction
     first: date
@@ -164,31 +179,33 @@ class Pledge(msgspec.Struct, frozen=True):
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """Return the sum of the pledges to a question's site and group in a window; None without a pledge."""
-    wanted = _wanted(question)
-    if wanted is None:
-        return None
-    score = question.score if question.measures[0].scored else None
-    found = _matching([each for each in pledges if each.score == score], *wanted)
-    amounts = [each.hours(window) for each in found]
-    return sum(amounts, Fraction(0)) if any(amounts) else None
+    """Return the sum of the pledges to a question's site and group in a window; None without a pledge.
 
-
-def _wanted(question: Question) -> tuple[str | None, str | None] | None:
-    """Return the site and the group to which the question is limited; None if no pledge fits its other filters."""
+    While a pledge holds, it includes the narrower ones: one to a whole site includes those to its groups.
+    """
     filters: Mapping[str, str] = dict(question.filters)
     if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
         return None
-    return filters.get("site"), filters.get("group")
+    score = question.score if question.measures[0].scored else None
+    asked = Scope(filters.get("site"), filters.get("group"))
+    found = [each for each in pledges if each.score == score and asked.includes(each.scope)]
+    amounts = [amount for part in _between_changes(window, found) for amount in _widest(found, part)]
+    return sum(amounts, Fraction(0)) if amounts else None
 
 
-def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
-    """Return the pledges to a site and a group. A pledge to a whole site includes those to its groups."""
-    here = [each for each in pledges if site in {None, each.site}]
-    if group is not None:
-        return [each for each in here if each.group == group]
-    whole = {each.site for each in here if each.group is None}
-    return [each for each in here if each.group is None or each.site not in whole]
+def _widest(pledges: Sequence[Pledge], window: Window) -> Sequence[Fraction]:
+    """Return the amounts of the pledges that hold in a window and that no other such pledge includes."""
+    amounts = [(pledge.scope, hours) for pledge in pledges if (hours := pledge.hours(window))]
+    scopes = {scope for scope, _ in amounts}
+    return [hours for scope, hours in amounts if not any(other.includes(scope) for other in scopes - {scope})]
+
+
+def _between_changes(window: Window, pledges: Sequence[Pledge]) -> Sequence[Window]:
+    """Cut a window at the days on which pledges begin or end."""
+    days = {day for pledge in pledges for day in (pledge.first, pledge.end)}
+    changes = sorted(datetime.combine(day, time.min, window.start.tzinfo) for day in days)
+    limits = [window.start, *(each for each in changes if window.start < each < window.stop), window.stop]
+    return [Window(start, stop) for start, stop in pairwise(limits)]
 
 
 FIRST_DAY: Final = date(1900, 1, 1)

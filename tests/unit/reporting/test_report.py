@@ -18,6 +18,7 @@ from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.questions import (
     PERIODS,
     Pledge,
+    Scope,
     UnknownIntensity,
     as_far_as,
     before,
@@ -188,18 +189,18 @@ def test_a_pledge_lasts_as_long_as_the_days_of_the_zone(month: int, hours: int) 
 
 
 PLEDGES = [
-    Pledge("KIT", None, None, Fraction(10), date(2026, 1, 1), date(2026, 1, 11)),
-    Pledge("KIT", "belle", None, Fraction(4), date(2026, 1, 1), date(2027, 1, 1)),
-    Pledge("DESY", "belle", None, Fraction(1), date(2026, 1, 1), date(2027, 1, 1)),
-    Pledge("KIT", None, "HEPscore23", Fraction(99), date(2026, 1, 1), date(2027, 1, 1)),
+    Pledge(Scope("KIT", None), None, Fraction(10), date(2026, 1, 1), date(2026, 1, 11)),
+    Pledge(Scope("KIT", "belle"), None, Fraction(4), date(2026, 1, 1), date(2027, 1, 1)),
+    Pledge(Scope("DESY", "belle"), None, Fraction(1), date(2026, 1, 1), date(2027, 1, 1)),
+    Pledge(Scope("KIT", None), "HEPscore23", Fraction(99), date(2026, 1, 1), date(2027, 1, 1)),
 ]
 
 
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ((), 10 * 10 * 24 + 365 * 24),
-        ((("site", "KIT"),), 10 * 10 * 24),
+        ((), 10 * 10 * 24 + 4 * 355 * 24 + 365 * 24),
+        ((("site", "KIT"),), 10 * 10 * 24 + 4 * 355 * 24),
         ((("site", "KIT"), ("group", "belle")), 4 * 365 * 24),
         ((("group", "belle"),), 5 * 365 * 24),
         ((("group", "atlas"),), None),
@@ -209,6 +210,19 @@ PLEDGES = [
 def test_pledges_are_for_what_is_asked_about(filters: tuple[tuple[str, str], ...], expected: int | None) -> None:
     question = Question((MEASURES["core-hours"],), None, None, YEAR, filters)
     assert pledged(PLEDGES, question, YEAR) == expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "power"),
+    [((), 100), ((("group", "belle"),), 30), ((("site", "KIT"),), 40), ((("site", "KIT"), ("group", "belle")), 4)],
+)
+def test_a_pledge_to_all_sites_includes_those_to_single_sites(filters: tuple[tuple[str, str], ...], power: int) -> None:
+    scopes = {Scope(None, None): 100, Scope(None, "belle"): 30, Scope("KIT", None): 40, Scope("KIT", "belle"): 4}
+    pledges = [
+        Pledge(scope, None, Fraction(cores), YEAR.start.date(), YEAR.stop.date()) for scope, cores in scopes.items()
+    ]
+    question = Question((MEASURES["core-hours"],), None, None, YEAR, filters)
+    assert pledged(pledges, question, YEAR) == power * 365 * 24
 
 
 @pytest.mark.parametrize(
