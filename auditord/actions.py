@@ -6,7 +6,7 @@ daemon runs, the command owns the state folder itself.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,9 @@ from auditord.audit.values import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
+
+RUN_SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
+"""The sections whose instances run at intervals."""
 
 
 class RunRequest(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from auditord import __version__
-from auditord.actions import Actions, Section
+from auditord.actions import RUN_SECTIONS, Actions, Section
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import StoreSenderContext
@@ -24,7 +24,6 @@ from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.audits import Audits
 from auditord.tasks.demands import OnDemand, RecordEditor, Retries
-from auditord.tasks.gauges import SECTIONS
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import Clock, Listener, RunReporter, log_run
 from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
@@ -62,7 +61,7 @@ class Runtime:
     async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
         """Start to watch all instances; return a listener by section. ``write`` gets section and report of a run."""
         watch, enabled = self._reporter.watch, self.instances.enabled
-        return {section: await watch(section, enabled(section), write) for section in SECTIONS}
+        return {section: await watch(section, enabled(section), write) for section in RUN_SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
         """Watch an instance again after a reload replaced it, or stop watching it if it was disabled."""
@@ -106,7 +105,7 @@ class Runtime:
         return Panels(declared_panels(self.hooks), self._panel_instances, memories)
 
     def _panel_instances(self) -> Iterator[PanelInstance]:
-        for section in SECTIONS:
+        for section in RUN_SECTIONS:
             for name, (kind, config) in self.instances.enabled(section).items():
                 yield PanelInstance(section, name, kind.name, config)
 

@@ -202,7 +202,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
         SpoolMetrics(kinds, runtime.now),
         record_gauges(section, with_users=any(each.enabled for each in runtime.configuration.authenticators.values())),
     )
-    spool_metrics.update(await spool.statistics())  # so that not even the first scrape shows an empty queue
+    spool_metrics.statistics = await spool.statistics()  # so that not even the first scrape shows an empty queue
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(runtime.site_reports)

@@ -1,6 +1,6 @@
 """Metrics of the daemon, and its state for ``auditord status --all``; refreshed in the background.
 
-So ``/metrics`` runs no query.
+A request for ``/metrics`` therefore runs no query.
 """
 
 import logging
@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from auditord import __version__
-from auditord.actions import Section
+from auditord.actions import RUN_SECTIONS
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
@@ -69,20 +69,11 @@ class SpoolMetrics(Collector):
     def __init__(self, senders: dict[str, str], now: Callable[[], datetime]) -> None:
         self._senders = senders
         self._now = now
-        self._statistics = SpoolStatistics()
-
-    @property
-    def statistics(self) -> SpoolStatistics:
-        """The statistics of the last refresh."""
-        return self._statistics
-
-    def update(self, statistics: SpoolStatistics) -> None:
-        """Set new statistics."""
-        self._statistics = statistics
+        self.statistics = SpoolStatistics()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
-        labels, statistics = ("task", "kind"), self._statistics
+        labels, statistics = ("task", "kind"), self.statistics
         # A queue without a sender: its instance was removed from the configuration.
         queues = [
             ((sender, self._senders.get(sender, "")), statistics.queues.get(sender, QueueStatistics()))
@@ -115,12 +106,12 @@ class SpoolMetrics(Collector):
         yield CounterMetricFamily(
             "auditord_refused_bodies",
             "Request bodies that were refused with status 400 and kept in quarantine.",
-            value=self._statistics.refused_bodies,
+            value=statistics.refused_bodies,
         )
         yield CounterMetricFamily(
             "auditord_dropped_bodies",
             "Request bodies that were deleted from quarantine to make room for newer ones.",
-            value=self._statistics.dropped_bodies,
+            value=statistics.dropped_bodies,
         )
 
     def _age(self, moment: datetime) -> float:
@@ -131,7 +122,7 @@ async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier)
     """Regularly refresh the spool's statistics and systemd's status line, and shrink the spool's file."""
     while True:
         try:
-            metrics.update(await spool.statistics())
+            metrics.statistics = await spool.statistics()
             await spool.give_room_back()
         except StoreUnavailable as error:
             _log.warning("cannot refresh the statistics of the spool: %s", error)
@@ -160,13 +151,11 @@ _HOST_SECONDS: Final = 30.0
 _SITES_EVERY: Final = timedelta(minutes=30)
 """The time between two refreshes of the sites. It is long, because each queries the sums of ninety days."""
 
-SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
-
 
 def run_intervals(instances: Instances) -> Mapping[tuple[str, str, str], timedelta]:
     """Return the interval of each enabled instance that is not continuous, by section, name and kind."""
     found: dict[tuple[str, str, str], timedelta] = {}
-    for section in SECTIONS:
+    for section in RUN_SECTIONS:
         for name, (kind, config) in instances.enabled(section).items():
             if not (isinstance(kind, CollectorKind) and kind.continuous):
                 found[section, name, kind.name] = _interval(when(config, kind.interval), instances.now())
@@ -216,21 +205,20 @@ class HostMetrics(Collector):
             (
                 ((task.task, task.kind), task.last_success.timestamp())
                 for task in self._health.tasks()
-                if task.section in SECTIONS and task.last_success is not None
+                if task.section in RUN_SECTIONS and task.last_success is not None
             ),
         )
-        room = [((path,), free, total) for path, (free, total) in self.disks.items()]
         yield gauge(
             "auditord_disk_free_bytes",
             "Free space of a file system where the daemon keeps files.",
             ["path"],
-            ((path, free) for path, free, _ in room),
+            (((path,), free) for path, (free, _) in self.disks.items()),
         )
         yield gauge(
             "auditord_disk_size_bytes",
             "Size of a file system where the daemon keeps files.",
             ["path"],
-            ((path, total) for path, _, total in room),
+            (((path,), total) for path, (_, total) in self.disks.items()),
         )
         yield gauge(
             "auditord_certificate_expiry_timestamp_seconds",
@@ -278,12 +266,17 @@ async def look_at_host(
     metrics: HostMetrics,
     health: Health,
 ) -> NoReturn:
-    """Regularly refresh the metrics, and the silent sites in health; ``certificates`` may change meanwhile."""
+    """Regularly refresh the metrics, and the silent sites in health. A reload changes ``certificates`` in place."""
     sites_seen: datetime | None = None
+    unreadable: Mapping[str, str] = {}
     now = metrics.now
     while True:
         metrics.disks = await to_thread.run_sync(_disks, configuration)
-        metrics.certificates = await to_thread.run_sync(_certificates, list(certificates))
+        metrics.certificates, faults = await to_thread.run_sync(_certificates, list(certificates))
+        for file, fault in faults.items():
+            if unreadable.get(file) != fault:
+                _log.warning("%s: no certificate can be read: %s", file, fault)
+        unreadable = faults
         try:
             await store.check()
             metrics.store_works = True
@@ -305,18 +298,19 @@ def _disks(configuration: Configuration) -> Mapping[str, tuple[int, int]]:
     return found
 
 
-def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
-    ends: dict[str, datetime] = {}
+def _certificates(files: Sequence[Path]) -> tuple[Mapping[str, datetime], Mapping[str, str]]:
+    """Return the end of each file's certificate and, for files without a readable one, the reason."""
+    ends, faults = dict[str, datetime](), dict[str, str]()
     for file in files:
         try:
             ends[str(file)] = certificate_end(file)
         except (OSError, ValueError) as error:
-            _log.warning("%s: no certificate can be read: %s", file, error)
-    return ends
+            faults[str(file)] = str(error)
+    return ends, faults
 
 
 _BEAT_SECONDS: Final = 30.0
-_LAST_WITHIN: Final = 2.0
+_LAST_NOTE_SECONDS: Final = 2.0
 """The seconds that a stopping daemon waits for its database."""
 
 
@@ -343,7 +337,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     async def end(self) -> None:
         """Store that the daemon has stopped in order."""
-        with suppress(StoreUnavailable), anyio.move_on_after(_LAST_WITHIN):
+        with suppress(StoreUnavailable), anyio.move_on_after(_LAST_NOTE_SECONDS):
             await self._note(ended=True)
 
     async def _note(self, *, ended: bool) -> None:

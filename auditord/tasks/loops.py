@@ -14,7 +14,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from auditord.actions import Section
+from auditord.actions import RUN_SECTIONS, Section
 from auditord.config.model import Configuration
 from auditord.config.shown import Changes, compare
 from auditord.errors import ConfigurationError
@@ -95,8 +95,6 @@ class Loops:
         await loop.ended.wait()
 
 
-_SECTIONS: Final[Sequence[Section]] = ("collectors", "plugins")
-
 _log: Final = logging.getLogger(__name__)
 
 
@@ -152,7 +150,7 @@ class Reloading:
 
     async def _exchange(self, written: Configuration, changes: Changes) -> None:
         working: Sequence[tuple[Section, str]] = [
-            (section, name) for section in _SECTIONS for changed, name in changes.instances if changed == section
+            (section, name) for section in RUN_SECTIONS for changed, name in changes.instances if changed == section
         ]
         async with anyio.create_task_group() as ending:
             for _, name in working:

@@ -183,14 +183,14 @@ async def test_a_fault_in_the_files_leaves_the_daemon_as_it_was(tmp_path: Path) 
         await ids_once(client, lambda ids: len(ids) == 2)
 
 
-async def test_the_certificates_of_a_removed_instance_are_looked_at_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_unreadable_certificate_is_logged_once_and_not_read_again_after_its_instance_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looked: list[Sequence[Path]] = []
 
-    def look(files: Sequence[Path]) -> Mapping[str, datetime]:
+    def look(files: Sequence[Path]) -> tuple[Mapping[str, datetime], Mapping[str, str]]:
         looked.append(files)
-        return {}
+        return {}, {str(file): "there is no such file" for file in files}
 
     monkeypatch.setattr(gauges, "_HOST_SECONDS", 0.01)
     monkeypatch.setattr(gauges, "_certificates", look)
@@ -208,6 +208,8 @@ async def test_the_certificates_of_a_removed_instance_are_looked_at_no_more(
 
     async with daemon(files, hooks) as client:
         assert await next_look() == [authority]
+        assert await next_look() == [authority]
+        assert caplog.text.count("no certificate can be read: there is no such file") == 1
         files.write({})
         assert (await client.reload(dry_run=False)).applied
         await next_look()  # it may have begun before

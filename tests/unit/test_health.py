@@ -122,17 +122,15 @@ def test_the_total_may_be_left_out() -> None:
 
 def test_an_empty_queue_is_shown_as_zero() -> None:
     registry = CollectorRegistry()
-    statistics = SpoolMetrics({"local": "local"}, lambda: NOON)
-    registry.register(statistics)
+    metrics = SpoolMetrics({"local": "local"}, lambda: NOON)
+    registry.register(metrics)
     assert 'auditord_queue_entries{kind="local",task="local"} 0.0' in lines(registry)
-    statistics.update(
-        SpoolStatistics(
-            queues={"gone": QueueStatistics(7, NOON - timedelta(seconds=90))},
-            quarantined={("job", "slurm"): 2},
-            checkpoints={"slurm": NOON - timedelta(seconds=5)},
-            refused_bodies=3,
-            dropped_bodies=1,
-        )
+    metrics.statistics = SpoolStatistics(
+        queues={"gone": QueueStatistics(7, NOON - timedelta(seconds=90))},
+        quarantined={("job", "slurm"): 2},
+        checkpoints={"slurm": NOON - timedelta(seconds=5)},
+        refused_bodies=3,
+        dropped_bodies=1,
     )
     assert lines(registry) >= {
         'auditord_queue_entries{kind="",task="gone"} 7.0',

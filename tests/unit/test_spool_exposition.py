@@ -47,7 +47,7 @@ def test_queues_quarantine_checkpoints_and_bodies() -> None:
         refused_bodies=7,
         dropped_bodies=5,
     )
-    shown.update(statistics)
+    shown.statistics = statistics
     assert shown.statistics is statistics
     registry = CollectorRegistry()
     registry.register(shown)
