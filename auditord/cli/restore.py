@@ -12,8 +12,9 @@ from auditord.backup.continuation import Behind, Continued, continue_from
 from auditord.backup.lake_tags import LakeTags
 from auditord.backup.manifest import Manifest
 from auditord.backup.notes import last_backups
+from auditord.backup.reach import SourceReach, query_sources
 from auditord.backup.restoring import Restoration, Restored
-from auditord.backup.without_backup import Looked, StartedOver, look_at_sources, start_over
+from auditord.backup.without_backup import StartedOver, start_over
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
@@ -96,10 +97,10 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
         say(f"warning    {warning}", err=True)
 
 
-async def _sources(installation: Installation) -> Sequence[Looked]:
+async def _sources(installation: Installation) -> Sequence[SourceReach]:
     configuration = installation.configuration
     async with Spool.opened(configuration.state_dir, utc_now) as spool:
-        return await look_at_sources(configuration, installation.hooks.kinds, spool, utc_now)
+        return await query_sources(configuration, installation.hooks.kinds, spool, utc_now)
 
 
 def _noted(state_dir: Path) -> Path:

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from auditord.backup.reach import SourceReach
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.without_backup import Looked
 from auditord.cli import auditord
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
@@ -126,22 +126,22 @@ NOW: Final = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("looked", "warning"),
+    ("reach", "warning"),
     [
-        (Looked("a", Reach()), None),
-        (Looked("a", Reach(remembers=NOW - HOUR)), None),
+        (SourceReach("a", Reach()), None),
+        (SourceReach("a", Reach(remembers=NOW - HOUR)), None),
         (
-            Looked("a", Reach(remembers=NOW + HOUR)),
+            SourceReach("a", Reach(remembers=NOW + HOUR)),
             "a: its source no longer has jobs that ended before 2026",
         ),
-        (Looked("a"), "a: its source cannot be read a second time"),
-        (Looked("a", fault="sacct is away"), "a: its source does not answer"),
+        (SourceReach("a"), "a: its source cannot be read a second time"),
+        (SourceReach("a", fault="sacct is away"), "a: its source does not answer"),
     ],
 )
-def test_what_cannot_be_collected_again_is_named(looked: Looked, warning: str | None) -> None:
-    found = looked.warning(NOW)
+def test_what_cannot_be_collected_again_is_named(reach: SourceReach, warning: str | None) -> None:
+    found = reach.warning(NOW)
     assert found == warning if warning is None else str(found).startswith(warning)
-    assert looked.late_beginning(NOW) is None
+    assert reach.earliest_to_configure(NOW) is None
 
 
 @pytest.mark.parametrize("words", [["--without-backup"], ["--continue", "--without-backup", "."]])
