@@ -55,22 +55,26 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
 @click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="A new amount; scores are kept.")
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="The whole record as JSON; - is standard input.")
 @_common
-def correct_command(  # Any: click's values
+def correct_command(
     *,
     record_id: str,
+    start_time: datetime | None,
+    stop_time: datetime | None,
+    meta: Sequence[str],
+    components: Sequence[str],
     from_file: TextIO | None,
     reason: str,
     by: str | None,
+    yes: bool,
+    dry_run: bool,
     url: str | None,
     output: str,
-    **options: Any,
 ) -> None:
     """Correct the record ID; the old version stays in `auditord records history`."""
-    yes, dry_run = options.pop("yes"), options.pop("dry_run")
-    edits = Edits(**options)
-    if bool(edits) == (from_file is not None):
+    edits = Edits(start_time, stop_time, meta, components)
+    if (edits == Edits()) == (from_file is None):
         raise click.UsageError("name the fields to change, or give the whole record with --from-file")
-    before = run_async(_named, record_id, url)
+    (before,) = run_async(_named_records, [record_id], url)
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
         raise AuditordError(f"the file holds the record '{after.record_id}': a record's id cannot be changed")
@@ -80,8 +84,8 @@ def correct_command(  # Any: click's values
     if not dry_run:
         confirm("Correct it?", yes=yes)
         note = Note(reason, principal_name(by))
-        outcomes = [_changed(lambda records: records.correct(after, before, note), url)]
-    _print(outcomes, output, {"before": [before], "after": [after]})
+        outcomes = [_make_change(lambda records: records.correct(after, before, note), url)]
+    _report(outcomes, output, {"before": [before], "after": [after]})
 
 
 @click.command("delete")
@@ -95,15 +99,15 @@ def delete_command(
     Senders do not forward deletions, since no protocol has a request for them: delete copies at each destination.
     If the period is collected again, the record is stored again.
     """
-    before = [run_async(_named, record_id, url) for record_id in ids]
+    before = run_async(_named_records, ids, url)
     for record in before:
         say(f"- {encode_record(record).decode()}", err=output == "json")
     outcomes: Sequence[Outcome] = ()
     if not dry_run:
         confirm(f"Delete {counted(len(ids), 'record')}?", yes=yes)
         note = Note(reason, principal_name(by))
-        outcomes = _changed(lambda records: records.delete(ids, note), url)
-    _print(outcomes, output, {"before": before})
+        outcomes = _make_change(lambda records: records.delete(ids, note), url)
+    _report(outcomes, output, {"before": before})
 
 
 @click.command("close")
@@ -134,17 +138,20 @@ def close_command(
     Lists the records and asks for confirmation. A stop time that a client reports later replaces the one given here;
     one that a collector finds later is listed as a difference.
     """
-    stop = _only(stop_time, runtime)
+    stop = _stop_of(stop_time, runtime)
     if bool(ids) == (older_than is not None) or (ids and meta):
         raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
-    selected = run_async(_open_records, condition(older_than=older_than, meta=meta), ids, url)
+    if ids:  # records that have stopped are named, too: closing them reports that
+        selected = run_async(_named_records, ids, url)
+    else:
+        selected = run_async(_open_records, condition(older_than=older_than, meta=meta), url)
     run_async(_show, selected, sys.stderr if output == "json" else sys.stdout)
     outcomes: Sequence[Outcome] = ()
     if selected and not dry_run:
         confirm(f"Close {counted(len(selected), 'record')}?", yes=yes)
         closings, note = [Closing(record.record_id, stop) for record in selected], Note(reason, principal_name(by))
-        outcomes = _changed(lambda records: records.close(closings, note), url)
-    _print(outcomes, output, {"before": selected})
+        outcomes = _make_change(lambda records: records.close(closings, note), url)
+    _report(outcomes, output, {"before": selected})
 
 
 @click.command("history")
@@ -163,7 +170,7 @@ def history_command(*, record_id: str, output: str, url: str | None) -> None:
     say(counted(len(versions), "former version"), err=True)
 
 
-def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
+def _stop_of(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
     if stop_time is not None and runtime is None:
         return stop_time
     if runtime is not None and stop_time is None:
@@ -181,7 +188,7 @@ def principal_name(by: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
+def _report(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
     """Print the outcomes. Exit with status 1 if a change was not made.
 
     ``records`` are printed only as JSON: the records ``before`` and, for a correction, ``after`` the change.
@@ -208,35 +215,29 @@ _WORDS = {
 }
 
 
-async def _named(record_id: str, url: str | None) -> Record:
-    """Return a record by its id, released or not.
+async def _named_records(ids: Sequence[str], url: str | None) -> Sequence[Record]:
+    """Return records by their ids, released or not.
 
     Raises:
-        AuditordError: it does not exist.
+        AuditordError: one does not exist.
     """
     if url is not None:
         async with daemon_at(url) as daemon:
-            record = await daemon.get(record_id)
+            found = [await daemon.get(record_id) for record_id in ids]
     else:
         async with opened_store() as store:
-            text = await store.get(record_id)
-        record = None if text is None else decode_record(text)
-    if record is None:
-        raise AuditordError(f"no record has the id '{record_id}'")
-    return record
+            texts = [await store.get(record_id) for record_id in ids]
+        found = [None if text is None else decode_record(text) for text in texts]
+    for record_id, record in zip(ids, found, strict=True):
+        if record is None:
+            raise AuditordError(f"no record has the id '{record_id}'")
+    return [record for record in found if record is not None]
 
 
-async def _read(where: Condition, url: str | None) -> Sequence[Record]:
-    query = RecordQuery(where, Order(SortField.START))
+async def _open_records(where: Condition, url: str | None) -> Sequence[Record]:
+    query = RecordQuery(AllOf((IsOpen(), where)), Order(SortField.START))
     async with opened_source(url) as source, source.stream(query) as records:
         return [record async for record in records]
-
-
-async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -> Sequence[Record]:
-    """Return the chosen open records. Records named by id may have stopped; closing them reports that."""
-    if not ids:
-        return await _read(AllOf((IsOpen(), where)), url)
-    return [await _named(record_id, url) for record_id in ids]
 
 
 async def _show(records: Sequence[Record], out: TextIO) -> None:
@@ -250,7 +251,7 @@ async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:
         yield record
 
 
-def _changed(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:
+def _make_change(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:
     async def work() -> T:
         async with actions(url) as owner:
             return await change(owner.records)
@@ -278,10 +279,6 @@ class Edits(msgspec.Struct, frozen=True):
     stop_time: datetime | None = None
     meta: Sequence[str] = ()
     components: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        """True if there is any change."""
-        return bool(self.start_time or self.stop_time or self.meta or self.components)
 
     def apply(self, record: Record) -> Record:
         """Return the changed record.
