@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final
 
 import click
 
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
-from auditord_builtin.apel.messages import JobRow, Problem, render, render_jobs, sync_message
+from auditord_builtin.apel.messages import JobRow, Message, Problem, render, render_jobs, sync_message
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
 from auditord_builtin.apel.state import months_at_apel, read_state
@@ -21,7 +20,9 @@ from auditord_hookspecs.terminal import ReadBy, output_option, write_json
 
 KIND: Final = "apel"
 
-_AT_ONCE: Final = 1_000
+_JOBS_PER_BATCH: Final = 1_000
+_MOST_PROBLEMS: Final = 1_000
+"""The most problems of a site that are shown as text. JSON has all of them."""
 _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
 
 
@@ -52,7 +53,7 @@ def apel_command() -> None:
 @_dry_run
 @pass_context
 def publish_command(context: CommandContext, name: str | None, *, dry_run: bool) -> None:
-    """Report everything that is due. Check every month since publish_since."""
+    """Check every month since publish_since, and report all changes."""
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         async with open_publisher(config, plugin_context) as publisher:
@@ -83,7 +84,8 @@ def republish_command(
 ) -> None:
     """Report a period again, changed or not.
 
-    Summaries cover whole months of UTC, so a period is widened to whole months. Individual jobs are sent exactly.
+    Summaries cover whole months of UTC, so a period is widened to whole months. Individual jobs are sent for exactly
+    this period.
     """
     if (month is None) == (start is None) or (month is not None and stop is not None):
         raise click.UsageError("give either --month, or --from and optionally --to")
@@ -106,7 +108,7 @@ def republish_command(
 def show_command(
     context: CommandContext, *, name: str | None, month: Month | None, sites: Sequence[str], output: str
 ) -> None:
-    """Show reported and stored jobs by site and month, or with --month the messages."""
+    """Show reported and stored jobs by site and month, or with --month the messages and problems of that month."""
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         chosen = list(sites or config.site.sites_to_report)
@@ -126,15 +128,29 @@ def show_command(
 async def _show_messages(
     config: ApelConfig, context: PluginContext, sites: Sequence[str], month: Month, output: str
 ) -> None:
-    messages: list[dict[str, str]] = []
+    documents: list[dict[str, str]] = []
     for site in sites:
-        async for text in shown(config, context.records, site, month):
-            if output == "json":
-                messages.append({"site": site, "month": str(month), "text": text})
+        place, problems = {"site": site, "month": str(month)}, list[Problem]()
+        async for each in preview(config, context.records, site, month):
+            if isinstance(each, Problem):
+                problems.append(each)
+            elif output == "json":
+                documents.append({**place, "text": each.text})
             else:
-                context.show(text.removesuffix("\n"))
+                context.show(each.text.removesuffix("\n"))
+        if output == "json":
+            documents += [{**place, "problem": str(each)} for each in problems]
+        else:
+            _show_problems(context, problems)
     if output == "json":
-        write_json(messages)
+        write_json(documents)
+
+
+def _show_problems(context: PluginContext, problems: Sequence[Problem]) -> None:
+    for problem in problems[:_MOST_PROBLEMS]:
+        context.show(f"# {problem}")
+    if len(problems) > _MOST_PROBLEMS:
+        context.show(f"# and {len(problems) - _MOST_PROBLEMS} more")
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
@@ -149,55 +165,40 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
         moment = "" if each.last_acknowledged is None else f"{each.last_acknowledged:%Y-%m-%d %H:%M:%S}Z"
         counts = (each.stored, each.reported, each.acknowledged, each.waiting)
         yield _LINE.format(each.site, each.month, *counts, moment).rstrip()
-    yield from (f"! {problem}" for each in months for problem in each.problems)  # which name site and month
+    yield from (f"! {problem}" for each in months for problem in each.problems)  # each names its site and month
 
 
-async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
-    """Yield the messages of a site and month, then the problems.
-
-    Raises:
-        ValueError: the site is not one of ``sites_to_report``.
-    """
-    if site not in config.site.sites_to_report:
-        raise ValueError(f"{site} is not reported; sites_to_report has {', '.join(config.site.sites_to_report)}")
+async def preview(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
+    """Yield the messages of a site and month as they would be now, and the problems."""
     content = _summaries if config.message_type is MessageType.SUMMARIES else _jobs
-    async for text in content(config, records, site, month):
-        yield text
+    async for each in content(config, records, site, month):
+        yield each
     messages, problems = await accelerator_messages(config, records, site, month, config.messaging.max_message_size)
     for message in messages:
-        yield message.text
-    for line in _listed(problems):
-        yield line
+        yield message
+    for problem in problems:
+        yield problem
 
 
-async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
     answer = await summaries(config, records, site, month)
     most = config.messaging.max_message_size
     for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
-        yield message.text
-    for line in _listed(answer.problems):
-        yield line
+        yield message
+    for problem in answer.problems:
+        yield problem
 
 
-async def _jobs(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+async def _jobs(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
     rows: list[JobRow] = []
-    problems: list[Problem] = []
     async for job in individual_jobs(config, records, month.window, (site,)):
         if isinstance(job, Problem):
-            problems.append(job)
+            yield job
             continue
         rows.append(job)
-        if len(rows) == _AT_ONCE:
+        if len(rows) == _JOBS_PER_BATCH:
             for message in render_jobs(rows, config.messaging.max_message_size):
-                yield message.text
+                yield message
             rows.clear()
     for message in render_jobs(rows, config.messaging.max_message_size):
-        yield message.text
-    for line in _listed(problems):
-        yield line
-
-
-def _listed(problems: Sequence[Problem]) -> Sequence[str]:
-    lines = [f"# {problem}\n" for problem in islice(problems, _AT_ONCE)]
-    more = len(problems) - len(lines)
-    return [*lines, f"# and {more} more\n"] if more else lines
+        yield message

@@ -106,3 +106,16 @@ def test_show_names_site_and_month_of_a_problem_once(host: FakeCommandContext) -
     run(host, "publish", "--dry-run")
     problem = run(host, "show").output.splitlines()[-1]
     assert problem == "! SITE-A 2026-03: no score HEPscore23: left out (1 job)"
+
+
+def test_show_lists_the_first_problems_as_text_and_all_of_them_as_json() -> None:
+    config = apel_settings(sites={"SITE-A": ["a"]}, since=datetime(2026, 1, 1, tzinfo=UTC), jobs=True)
+    end = NOW - timedelta(days=1)
+    stored = [
+        Record(f"{number}", end - timedelta(hours=1), (), end, {"site_id": ("a",)}) for number in range(501)
+    ]  # two problems each
+    host = FakeCommandContext({"apel": ("apel", config)}, FakePluginContext(moment=NOW, stored=stored))
+    lines = run(host, "show", "--month", "2026-03").output.splitlines()
+    assert [len(lines), lines[-1]] == [1_001, "# and 2 more"]
+    found = json.loads(run(host, "show", "--month", "2026-03", "--output", "json").stdout)
+    assert [set(each) for each in found] == [{"site", "month", "problem"}] * 1_002
