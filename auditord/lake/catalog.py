@@ -1,4 +1,4 @@
-"""An Iceberg table with its catalog and files, whose errors are translated to the daemon's own."""
+"""Access to one Iceberg table: its catalog and its files. Their errors become the daemon's own."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,9 +28,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store.lake import LakeOvertaken
 
 NAMESPACE: Final = "auditord"
-
-_IMPLEMENTATION: Final = "auditord.lake.catalog.DurableFileIO"
-"""Import path of :class:`DurableFileIO` for pyiceberg."""
+"""The namespace of the tables, and pyiceberg's name for the catalog."""
 
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -92,7 +90,9 @@ class CatalogTable:
                 raise StoreUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
                 _make_file(self._properties["uri"])
-                self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": _IMPLEMENTATION})
+                self._catalog = load_catalog(
+                    NAMESPACE, **{**self._properties, "py-io-impl": f"{__name__}.DurableFileIO"}
+                )
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
             return self._catalog
@@ -104,25 +104,24 @@ class CatalogTable:
 
     @contextmanager
     def loaded(self) -> Generator[Table, None, None]:
-        """Yield the freshly loaded table, translating errors as :meth:`faults` does.
-
-        Raises:
-            LakeOvertaken: another process committed in the meantime.
-        """
-        with self.faults():
+        """Yield the freshly loaded table, and translate errors as :meth:`translated` does."""
+        with self.translated():
             yield self.connected().load_table(self._name)
 
     @contextmanager
-    def faults(self) -> Generator[None, None, None]:
-        """Translate errors of the catalog and the files to StoreUnavailable."""
+    def translated(self) -> Generator[None, None, None]:
+        """Translate errors of the catalog and the files.
+
+        Raises:
+            LakeOvertaken: another process committed in the meantime.
+            StoreUnavailable: any other error.
+        """
         try:
             yield
         except (CommitFailedException, ValidationException) as error:
             raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
-            raise NoTable(
-                f"There is no table at {self.location}: restore it, or correct lake.catalog and lake.warehouse."
-            ) from error
+            raise NoTable(f"The catalog of the lake {self.location} has no table {self._name}.") from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]
             raise StoreUnavailable(
@@ -157,5 +156,5 @@ class _LocalFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 pyiceberg's signature
         path = Path(self._path)
         make_private_folder(path.parent)
-        folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]
+        folders = [folder for folder in path.parents if folder.is_relative_to(self._top)]
         return SyncedFile(path, "w" if overwrite else "x", folders)

@@ -1,9 +1,8 @@
 """The SQL that all engines of the lake share, and the fragments of DuckDB.
 
 Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists, and components are a
-list of structures. So only the fragments for these differ from a record store's SQL. A sum that overflows raises.
-:mod:`auditord.lake.spark_dialect` has the fragments of Spark, about a dozen. A translator of SQL would need more rules,
-because it would have to know types that the text does not show.
+list of structures. Only the SQL for these differs from a record store's. A sum that overflows raises.
+:mod:`auditord.lake.spark_dialect` and :mod:`auditord.lake.trino_dialect` have the fragments of those engines.
 """
 
 from collections.abc import Sequence
@@ -63,7 +62,7 @@ class LakeDialect(Dialect):
     as_json: ClassVar[LiteralString]
     """A value as JSON text."""
     amounts: ClassVar[LiteralString]
-    """Sum of the amounts of components, or the amounts separated by commas."""
+    """Sum of the amounts of components or, where it could overflow, the amounts separated by commas."""
     total: ClassVar[LiteralString] = "sum({})"
     """Sum of whole numbers."""
     wide: ClassVar[LiteralString]
@@ -182,7 +181,7 @@ class LakeDialect(Dialect):
         return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and, in two pieces, of products. Four billion products always fit 38 digits."""
+        """Return sums of amounts and, in two parts, of products. The sum of four billion products fits 38 digits."""
         del component
         high, low = self.wide.format(self.high.format(amount)), self.wide.format(self.low.format(amount))
         return [self.total.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)

@@ -119,7 +119,7 @@ def _by_partition(table: LakeTable, where: BooleanExpression, *columns: str) -> 
 
 
 def _batches(table: LakeTable, reader: ArrowScan, tasks: Iterable[FileScanTask]) -> Iterator[Any]:
-    with table.faults():
+    with table.translated():
         for task in tasks:
             yield from reader.to_table([task]).to_batches()
 

@@ -147,7 +147,7 @@ class LakeTable(CatalogTable):
     def open(self) -> str:
         """Create the table, or add the columns that it lacks. Return the table's id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
-            with attempt, self.faults():
+            with attempt, self.translated():
                 self._create(self.connected())
         self._try(add_columns)
         with self.loaded() as table:

@@ -44,7 +44,7 @@ class State(msgspec.Struct, frozen=True):
 
     Args:
         stop: the stop time: a column, or the instant at which open records count as stopped.
-        runtime: the expression that is summed as runtime.
+        runtime: the expression that is summed: seconds, or microseconds if the query has a window.
         condition: the condition on the records that count.
         costly: whether the runtime takes long to compute.
     """
