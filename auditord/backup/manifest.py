@@ -229,16 +229,25 @@ def found_backup(place: Path) -> Path:
 def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
     """Delete backups older than ``newest``, except the ``keep`` newest complete ones, and return their folders.
 
-    Unfinished backups are deleted too. The manifest is deleted first, so that a partly deleted folder never counts as a
-    backup.
+    Backups of another spool are kept: a daemon whose disk is not mounted begins with an empty one. Unfinished backups
+    are deleted. The manifest is deleted first, so that a partly deleted folder never counts as a backup.
     """
-    kept = {newest, *backups(place)[:keep]}
+    spool_id, complete = _spool_id(newest), backups(place)
+    own = [folder for folder in complete if _spool_id(folder) == spool_id]
+    kept = {newest, *complete} - {*own[keep:]}
     discarded = [folder for folder in _folders(place) if folder not in kept and folder.name < newest.name]
     for folder in discarded:
         (folder / FILE).unlink(missing_ok=True)
         synced(folder)
         shutil.rmtree(folder)
     return discarded
+
+
+def _spool_id(folder: Path) -> str | None:
+    try:
+        return read_manifest(folder).spool.spool_id
+    except BackupDamaged:
+        return None
 
 
 def _folders(place: Path) -> Sequence[Path]:

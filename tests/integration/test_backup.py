@@ -1,6 +1,7 @@
 """Backups beside writers: whole or none at all, and no entry is in neither of the two files."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
@@ -208,6 +209,19 @@ async def test_the_oldest_give_way_and_what_was_never_finished(files: Site) -> N
     kept = sorted(path.name for path in files.place.iterdir() if path.is_dir())
     assert kept == [made[3].folder.name, last.folder.name, "other"]
     assert set(last.discarded) == {each.folder for each in made[:3]}
+
+
+@pytest.mark.anyio
+async def test_an_empty_store_beside_an_unmounted_disk_takes_the_place_of_no_backup(files: Site) -> None:
+    async with files.opened():
+        made = [await files.backup() for _ in range(2)]
+    shutil.rmtree(files.state)
+    async with files.opened():
+        await files.backup()
+        await files.backup(keep=1)
+    kept = {path.name for path in files.place.iterdir() if path.is_dir()}
+    assert {each.folder.name for each in made} < kept
+    assert len(kept) == 3
 
 
 @pytest.mark.anyio
