@@ -38,7 +38,7 @@ from auditord.config.yaml_files import read_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
 from auditord_hookspecs import AuditordError, Batch, Produced, Window
-from auditord_hookspecs.proposals import Answers, Detect, Host, NewSecret, Proposal, Question
+from auditord_hookspecs.proposals import Answers, Detect, Host, NewSecret, NoAnswer, Proposal, Question
 from auditord_hookspecs.terminal import say
 from auditord_hookspecs.wire import encode_record
 
@@ -70,13 +70,16 @@ class ThisHost:
         return [path for path in found if path.is_file()]
 
 
-def proposals(kinds: InstalledKinds, host: Host) -> Iterator[tuple[str, str, Proposal]]:
-    """Yield configuration section, kind name and proposal for each kind that finds something on the host."""
+def proposals(kinds: InstalledKinds, host: Host) -> Iterator[tuple[str, str, Proposal | NoAnswer]]:
+    """Yield configuration section, kind name and proposal, or its error, of each kind that finds something."""
     for section in ("collectors", "plugins", "transforms"):
         for name, kind in kinds.sections()[section].items():
             detect: Detect | None = getattr(kind, "detect", None)
-            if detect is not None and (proposal := detect(host)) is not None:
-                yield section, name, proposal
+            try:
+                if detect is not None and (proposal := detect(host)) is not None:
+                    yield section, name, proposal
+            except NoAnswer as error:
+                yield section, name, error
 
 
 def find_auditor(host: Host) -> Proposal | None:
@@ -108,7 +111,9 @@ class Postgresql(msgspec.Struct, frozen=True):
     def question(self) -> Question:
         """The question for the record store. PostgreSQL is the default only if it was prepared for auditord."""
         default = self.url if self.is_ready else "sqlite"
-        return Question("store", "Keep records in 'sqlite' (a file in state_dir), or in PostgreSQL at a URL", default)
+        return Question(
+            "store", "Keep records in 'sqlite' (a file in state_dir), or in PostgreSQL at a URL", default, store_options
+        )
 
     @property
     def steps(self) -> Sequence[str]:
@@ -135,13 +140,12 @@ def find_postgresql(host: Host) -> Postgresql | None:
     return Postgresql(url, role, is_ready)
 
 
-def store_options(answers: Answers) -> Mapping[str, str]:
-    """Return the section ``store`` for the answer; empty for SQLite in the state folder.
+def store_options(answer: str) -> Mapping[str, str]:
+    """Return the section ``store`` for an answer; empty for SQLite in the state folder.
 
     Raises:
         ValueError: the answer is not the URL of a store.
     """
-    answer = answers.get("store", "sqlite")
     if answer == "sqlite":
         return {}
     if not is_postgresql(answer):
@@ -158,12 +162,14 @@ class Found(msgspec.Struct, frozen=True):
 
     Args:
         imports: configuration files of AUDITOR and other programs that can be imported, by the name of the new file.
+        silent: the sources that are installed, but do not answer.
     """
 
     collectors: Mapping[str, Proposal]
     imports: Mapping[str, Proposal]
     postgresql: Postgresql | None = None
     transforms: Mapping[str, Proposal] = msgspec.field(default_factory=dict[str, Proposal])
+    silent: Sequence[NoAnswer] = ()
 
     def lines(self) -> Iterator[str]:
         """Describe everything that was found, one line each."""
@@ -225,7 +231,7 @@ def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
 
 def _general_questions(found: Found, now: datetime, given: Answers) -> Iterator[Question]:
     yield Question("site", "Name of the site", socket.gethostname().partition(".")[0])
-    yield Question("since", "First day of accounting (UTC)", f"{now:%Y-%m}-01")
+    yield Question("since", "First day of accounting (UTC)", f"{now:%Y-%m}-01", _first_day)
     if len(found.collectors) > 1:
         default = [name for name, proposal in found.collectors.items() if not proposal.gateway]
         text = "Collectors, separated by commas; a job that two of them see would count twice"
@@ -250,10 +256,23 @@ def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> It
         )
     yield from ((each.name, given[each.name]) for each in questions if each.name in given)
     for each in missing:
-        yield (
-            each.name,
-            click.prompt(each.text, default=each.default, show_default=bool(each.default)) if ask else each.default,
-        )
+        yield each.name, _asked(each) if ask else each.default
+
+
+def _asked(question: Question) -> str:
+    """Ask a question until the answer is right."""
+
+    def checked(text: str) -> str:
+        if question.check is not None:
+            try:
+                question.check(text)
+            except (ValueError, ConfigurationError) as error:
+                raise click.UsageError(str(error)) from error
+        return text
+
+    default, is_shown = question.default, bool(question.default)
+    answer: str = click.prompt(question.text, default=default, show_default=is_shown, value_proc=checked)
+    return answer
 
 
 FRAGMENTS: Final = DEFAULT_FILE.parent / "conf.d"
@@ -305,7 +324,7 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     chosen = {"collectors": chosen_collectors(found, answers), "transforms": found.transforms}
     new = list[Path]()
     try:
-        store = store_options(answers)
+        store = store_options(answers.get("store", "sqlite"))
         instances = {
             section: {name: {"kind": name, **options} for name, options in _made(section, each, answers)}
             for section, each in chosen.items()
@@ -441,6 +460,10 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     found = look_around(host, hooks.kinds)
     for line in found.lines():
         say(f"found: {line}")
+    for error in found.silent:
+        say(f"warning: {error}", err=True)
+    if found.silent and not found.collectors and yes:
+        raise found.silent[0]
     if not found.collectors:
         say(
             "found no batch system that an installed hook module knows: the configuration only serves the API; "
@@ -464,13 +487,15 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
 
 def look_around(host: Host, kinds: InstalledKinds) -> Found:
     """Search a host for everything that can be proposed."""
-    every = list(proposals(kinds, host))
+    detected = list(proposals(kinds, host))
+    silent = [each for _, _, each in detected if isinstance(each, NoAnswer)]
+    every = [(section, name, each) for section, name, each in detected if not isinstance(each, NoAnswer)]
     collectors = {name: each for section, name, each in every if section == "collectors" and each.options is not None}
     imports = {name: each for _, name, each in every if each.imports}
     if (auditor := find_auditor(host)) is not None:
         imports = {AUDITOR: auditor, **imports}
     transforms = {name: each for section, name, each in every if section == "transforms"}
-    return Found(collectors, imports, find_postgresql(host), transforms)
+    return Found(collectors, imports, find_postgresql(host), transforms, silent)
 
 
 def _first_day(text: str) -> datetime:

@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from auditord_hookspecs.errors import AuditordError
+
 Answers: TypeAlias = Mapping[str, str]
 """Answers by the names of their questions. ``site`` (the site's name) and ``since`` (a day) are always included."""
 
@@ -42,11 +44,13 @@ class Question(msgspec.Struct, frozen=True):
         name: the name of the answer, also in a file of answers: lower-case letters, digits and _.
         text: the question.
         default: the answer if none is given.
+        check: raises ValueError for a wrong answer, so that the question is asked again.
     """
 
     name: str
     text: str
     default: str = ""
+    check: Callable[[str], object] | None = None
 
 
 class NewSecret(msgspec.Struct, frozen=True):
@@ -81,5 +85,14 @@ class Proposal(msgspec.Struct, frozen=True):
     imports: Sequence[Path] = ()
 
 
+class NoAnswer(AuditordError):
+    """A source is installed on the host, but does not answer.
+
+    Remedy:
+        start it, and run auditord init again.
+    """
+
+
 Detect: TypeAlias = Callable[[Host], Proposal | None]
-"""A function that looks for a source, or for a program that a kind replaces. Returns None if there is none."""
+"""A function that looks for a source, or for a program that a kind replaces. Returns None if there is none, and raises
+:class:`NoAnswer` if it is installed but does not answer."""

@@ -16,7 +16,7 @@ from auditord_hookspecs import Duration, ImportedConfig, RunConfig, Section
 from auditord_hookspecs.config import NonNegativeDuration, Words
 from auditord_hookspecs.config_import import OWN_LOG, OWN_QUEUE, OWN_STORE, ConfigImport, Document
 from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
-from auditord_hookspecs.proposals import Answers, Host, Proposal, Question
+from auditord_hookspecs.proposals import Answers, Host, NoAnswer, Proposal, Question
 
 MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
@@ -411,16 +411,24 @@ def detect(host: Host) -> Proposal | None:
     """Propose the kind ``slurm`` if the cluster has an accounting database, which sacct reads.
 
     If scontrol fails, because slurmctld is down or this host can only reach slurmdbd, sacct is asked for a job instead.
+
+    Raises:
+        NoAnswer: sacct fails, too.
     """
     settings = _settings(host)
     if settings and "slurmdbd" not in settings.get("AccountingStorageType", ""):
         return None
-    if host.run(["sacct", "--version"] if settings else ["sacct", "--noheader", "--jobs=1"]) is None:
+    if host.run(["sacct", "--version"]) is None:
         return None
+    if not settings and host.run(["sacct", "--noheader", "--jobs=1"]) is None:
+        raise NoAnswer("Slurm is installed, but neither scontrol nor sacct answers: see sacct --jobs=1")
     questions = (
-        Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (empty: none)"),
+        Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (empty: none)", check=_scores),
         Question(
-            "memory_peaks", "Record memory peaks (MaxRSS)? They come, like CPU time, from the steps of jobs", "no"
+            "memory_peaks",
+            "Record memory peaks (MaxRSS)? They come, like CPU time, from the steps of jobs",
+            "no",
+            check=_is_yes,
         ),
     )
     found = "Slurm: sacct answers, although scontrol does not"

@@ -69,7 +69,8 @@ def detectors() -> Mapping[str, Detect]:
 
 
 def found_by(name: str) -> Iterator[Proposal]:
-    return (proposal for _, kind, proposal in proposals(installed(), HOSTS[name]) if kind == name)
+    found = ((kind, each) for _, kind, each in proposals(installed(), HOSTS[name]))
+    return (each for kind, each in found if kind == name and isinstance(each, Proposal))
 
 
 @pytest.mark.parametrize("name", sorted(detectors().keys() - {"pseudonyms"}))
@@ -112,6 +113,7 @@ def test_slurm_s_answers_become_options() -> None:
 def test_a_sacct_that_answers_is_found_without_scontrol() -> None:
     kinds = load_hooks([]).kinds
     (proposal,) = (each for _, name, each in proposals(kinds, FakeHost({"sacct": ""})) if name != "pseudonyms")
+    assert isinstance(proposal, Proposal)
     assert proposal.found == "Slurm: sacct answers, although scontrol does not"
     without_database = FakeHost({"sacct": "", "scontrol": _SLURM.format("none")})
     assert [name for _, name, _ in proposals(kinds, without_database) if name != "pseudonyms"] == ["slurm_epilog"]

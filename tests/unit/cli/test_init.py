@@ -1,8 +1,9 @@
 """``auditord init`` on hosts with and without Slurm; the programs are played, the configuration is the real one."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,39 @@ def test_an_answer_that_makes_no_sense_writes_nothing(play: Play, tmp_path: Path
     done = call(tmp_path / "a.yml", "--yes", "--answers", str(tmp_path / "answers.yml"))
     assert said in str(done.exception)
     assert not (tmp_path / "a.yml").exists()
+
+
+def test_a_wrong_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost({"scontrol": CONFIG.format(storage="slurmdbd"), "sacct": "slurm 22.05.8"})
+    found = init.look_around(host, load_hooks([]).kinds)
+    given = {"site": "KIT", "users": "names"}
+    lines = "01.11.2026\n2026-11-01\nfast\n12.4\nperhaps\nno\n"
+    with CliRunner().isolation(lines) as (output, *_):
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+        answers = init.answers_to(found, datetime(2026, 11, 29, tzinfo=UTC), given, ask=True)
+    assert answers == {**given, "since": "2026-11-01", "score": "12.4", "memory_peaks": "no"}
+    assert output.getvalue().decode().count("Error: ") == 3
+
+
+class SilentSlurm(FakeHost, frozen=True):
+    """A host with Slurm's programs, of which none reaches a daemon."""
+
+    def run(self, argv: Sequence[str]) -> str | None:
+        return "slurm 22.05.8" if list(argv) == ["sacct", "--version"] else super().run(argv)
+
+
+@pytest.mark.usefixtures("play")  # which leaves out the dry runs
+def test_slurm_that_does_not_answer_is_no_host_without_a_batch_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(init, "ThisHost", SilentSlurm)
+    done = call(tmp_path / "a.yml", "--yes")
+    assert "Slurm is installed, but neither scontrol nor sacct answers" in str(done.exception)
+    assert not (tmp_path / "a.yml").exists()
+    monkeypatch.setattr(init, "ThisHost", lambda: SilentSlurm({"condor_history": ""}))
+    done = call(tmp_path / "a.yml", "--yes")
+    assert "warning: Slurm is installed, but neither scontrol nor sacct answers" in done.output
+    assert list(loaded(tmp_path / "a.yml").collectors) == ["htcondor"]
 
 
 def test_without_a_terminal_it_does_not_wait_for_answers(play: Play, tmp_path: Path) -> None:
