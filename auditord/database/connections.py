@@ -170,8 +170,9 @@ def _refusal(error: sqlite3.Error, path: Path) -> AuditordError:
         path.stat()
     except FileNotFoundError:
         return StoreUnavailable(
-            f"Nothing has been collected yet: there is no {path}. The daemon creates it when it starts (auditord run). "
-            "If it existed before, mount its disk, or correct state_dir and store.url."
+            f"There is no {path}. If nothing has been collected yet, the daemon creates it when it starts (auditord "
+            "run). If it existed before, mount its disk, correct state_dir and store.url, or restore it: auditord "
+            "manual backup."
         )
     except OSError:  # such as a folder that this user may not search
         pass

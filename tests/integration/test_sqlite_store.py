@@ -389,7 +389,7 @@ async def test_reading_beside_a_daemon(path: Path) -> None:
 
 
 async def test_nothing_to_read(path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match=re.escape(f"Nothing has been collected yet: there is no {path}")):
+    with pytest.raises(StoreUnavailable, match=re.escape(f"There is no {path}. If nothing has been collected yet")):
         async with open_store_for_reading(f"sqlite://{path}"):
             pytest.fail("opened")
     assert not path.exists()  # noqa: ASYNC240 a test may block

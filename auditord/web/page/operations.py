@@ -46,7 +46,6 @@ PATH: Final = "/operations"
 _LOOKED_BACK: Final = "7-days"
 """The period in which implausible CPU times are counted. Roll-ups lack them, so the query reads every record."""
 _RECENT: Final = timedelta(days=30)
-_LATE: Final = timedelta(days=1)
 _NEWEST: Final = 10
 _CLOCK_OFF: Final = timedelta(seconds=10)
 
@@ -95,11 +94,10 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the rows of :func:`site_rows` for the last 30 days."""
-        now = self.figures.now()
-        recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, now - _RECENT),))
+        recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, self.figures.now() - _RECENT),))
         query = AggregateQuery(recent, (MetaValue(self.figures.keys.site),))
         groups = await self._groups(request, query)
-        return site_rows(groups, {site: parse_time(last) for site, last in gaps.items()}, now)
+        return site_rows(groups, {site: parse_time(last) for site, last in gaps.items()})
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         aggregate = self.figures.records(request).aggregate
@@ -125,7 +123,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
             return ()
 
 
-def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime) -> list[dict[str, Any]]:
+def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime]) -> list[dict[str, Any]]:
     """Return rows for the sites with recent records (``groups``), then for the other sites in ``gaps``.
 
     ``gaps`` has the sites that have been silent for longer than usual, with the end of their last record.
@@ -135,13 +133,13 @@ def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime], now: dateti
             "site": group.key[0],
             "records": group.records,
             "last": group.last_stop,
-            "state": "gap" if group.key[0] in gaps else "late" if now - group.last_stop > _LATE else None,
+            "is_silent": group.key[0] in gaps,
         }
         for group in groups
     ]
     listed = {each["site"] for each in rows}
     silent = [(site, last) for site, last in gaps.items() if site not in listed]
-    return [*rows, *({"site": site, "records": 0, "last": last, "state": "gap"} for site, last in silent)]
+    return [*rows, *({"site": site, "records": 0, "last": last, "is_silent": True} for site, last in silent)]
 
 
 def _reporter(reporter: Reporter) -> dict[str, Any]:  # Any: read by the template
