@@ -29,7 +29,7 @@ class Instant(click.ParamType[datetime]):
         moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
         if not self._of_period:
             return moment
-        from auditord.reporting.questions import checked_day  # noqa: PLC0415 only for reports
+        from auditord.reporting.periods import checked_day  # noqa: PLC0415 only for reports
 
         try:
             return checked_day(moment)

@@ -23,7 +23,8 @@ from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.questions import PERIODS, Pledge, pledged
+from auditord.reporting.periods import PERIODS
+from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import has_implausible, make_report, parts_of, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading

@@ -15,7 +15,7 @@ from auditord_hookspecs.schedule import Schedule
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 if TYPE_CHECKING:
-    from auditord.reporting.questions import Pledge
+    from auditord.reporting.pledges import Pledge
 
 
 Value = Annotated[str, Field(min_length=1)]
@@ -110,7 +110,7 @@ class PledgeSection(Section):
 
     def pledge(self) -> "Pledge":
         """Return the pledge for reports."""
-        from auditord.reporting.questions import Pledge, Scope  # noqa: PLC0415 only for reports
+        from auditord.reporting.pledges import Pledge, Scope  # noqa: PLC0415 only for reports
 
         return Pledge(Scope(self.site, self.group), self.score, Fraction(self.amount), self.first, self.end)
 

@@ -11,7 +11,7 @@ from anyio import Lock, sleep
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
-from auditord.reporting.questions import checked_day
+from auditord.reporting.periods import checked_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, Operation, Parameter, decoded, read

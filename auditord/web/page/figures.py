@@ -15,7 +15,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.questions import FIRST_DAY, LAST_DAY, SIZE, Pledge, as_far_as, before, pledged, year_before
+from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
+from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condensed, following, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
@@ -193,12 +195,12 @@ class Figures(msgspec.Struct, frozen=True):
         if (window := question.window) is None:
             return ()
         now, year = self.now(question.zone), year_before(window)
-        windows = {"former": before(window), "year": year}
+        windows = {"former": previous_period(window), "year": year}
         if windows["former"] == year:
             del windows["former"]
         found: list[tuple[str, Report]] = []
         for name, former in windows.items():
-            part = as_far_as(window, now, former)
+            part = up_to_same_day(former, window, now)
             report = await self.report(request, replace(question, by=None, bin=None, window=part))
             if name == "former" or report.rows:
                 found.append((name if part == former else f"{name}_so_far", report))

@@ -18,7 +18,8 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
-from auditord.reporting.questions import PERIODS, Question
+from auditord.reporting.periods import PERIODS
+from auditord.reporting.questions import Question
 from auditord.store.store import RecordStore
 from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor

@@ -18,7 +18,7 @@ from aiohttp import web
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
-from auditord.reporting.questions import PERIODS
+from auditord.reporting.periods import PERIODS
 from auditord.spool import QuarantineReason, Spool
 from auditord.store.store import RecordStore
 from auditord.web.api.shapes import Instance

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
-from auditord.reporting.questions import PERIODS, month_of
+from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, has_implausible, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars

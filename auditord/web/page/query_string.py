@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.questions import PERIODS, checked_day
+from auditord.reporting.periods import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing

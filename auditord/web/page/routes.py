@@ -19,7 +19,7 @@ from auditord.config.model import Configuration
 from auditord.contexts.plugins import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
-from auditord.reporting.questions import UnknownIntensity
+from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.writing import NoParquet
 from auditord.store.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
@@ -185,7 +185,7 @@ class _Guard(msgspec.Struct, frozen=True):
                 return await handler(request)
             except Refused as error:
                 return self._page(request, HTTPStatus(error.problem.status), str(error))
-            except (InvalidQuery, NoParquet, UnknownIntensity, UnicodeDecodeError) as error:
+            except (InvalidQuery, NoParquet, UnknownCo2, UnicodeDecodeError) as error:
                 return self._page(request, HTTPStatus.BAD_REQUEST, str(error))
             except StoreUnavailable as error:
                 log.warning("the page %s cannot be shown: %s", request.raw_path[:200], error)

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
-from auditord.reporting.questions import PERIODS, SIZE, pledged
+from auditord.reporting.periods import PERIODS
+from auditord.reporting.pledges import pledged
+from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE

@@ -15,18 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
-from auditord.reporting.questions import (
-    PERIODS,
-    Pledge,
-    Scope,
-    UnknownIntensity,
-    as_far_as,
-    before,
-    month_of,
-    pledged,
-    year_before,
-    year_of,
-)
+from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
+from auditord.reporting.pledges import Pledge, Scope, pledged
+from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.report import condensed, following, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
@@ -139,21 +130,21 @@ def test_periods_end_behind_the_present() -> None:
     assert PERIODS["12-months"](now) == Window(datetime(2025, 4, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
     assert PERIODS["7-days"](now) == Window(datetime(2026, 3, 25, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
     assert PERIODS["last-month"](now) == Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
-    assert before(month_of(now)) == PERIODS["last-month"](now)
-    assert before(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
+    assert previous_period(month_of(now)) == PERIODS["last-month"](now)
+    assert previous_period(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
 
 
 def test_a_period_that_goes_on_is_compared_with_as_many_days() -> None:
     now = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
-    year, february = year_of(now), before(month_of(now))
-    assert as_far_as(year, now, before(year)) == Window(
+    year, february = year_of(now), previous_period(month_of(now))
+    assert up_to_same_day(previous_period(year), year, now) == Window(
         datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 4, 1, tzinfo=UTC)
     )
-    assert as_far_as(month_of(now), now, february) == february  # it has not as many days
+    assert up_to_same_day(february, month_of(now), now) == february  # it has not as many days
     week = PERIODS["7-days"](now)
-    assert as_far_as(week, now, before(week)) == before(week)
-    assert as_far_as(february, now, before(february)) == before(february)
-    assert as_far_as(Window(week.stop, week.stop + timedelta(days=7)), now, week) == week
+    assert up_to_same_day(previous_period(week), week, now) == previous_period(week)
+    assert up_to_same_day(previous_period(february), february, now) == previous_period(february)
+    assert up_to_same_day(week, Window(week.stop, week.stop + timedelta(days=7)), now) == week
 
 
 def test_a_year_before_has_the_same_days() -> None:
@@ -161,7 +152,7 @@ def test_a_year_before_has_the_same_days() -> None:
     assert year_before(Window(datetime(2024, 2, 29, tzinfo=UTC), datetime(2024, 3, 2, tzinfo=UTC))) == Window(
         datetime(2023, 2, 28, tzinfo=UTC), datetime(2023, 3, 2, tzinfo=UTC)
     )
-    assert year_before(PERIODS["12-months"](now)) == before(PERIODS["12-months"](now))
+    assert year_before(PERIODS["12-months"](now)) == previous_period(PERIODS["12-months"](now))
     summer = month_of(datetime(2026, 7, 3, tzinfo=BERLIN))
     assert year_before(summer).start.astimezone(UTC) == datetime(2025, 6, 30, 22, tzinfo=UTC)
 
@@ -177,8 +168,8 @@ def test_periods_are_those_of_the_zone_of_the_instant() -> None:
     )
     march = PERIODS["last-month"](now)
     assert march.start.astimezone(UTC) == datetime(2026, 2, 28, 23, tzinfo=UTC)  # in winter time
-    assert before(march).start.astimezone(UTC) == datetime(2026, 1, 31, 23, tzinfo=UTC)
-    assert before(PERIODS["7-days"](now)).start.astimezone(UTC) == datetime(2026, 3, 18, 23, tzinfo=UTC)
+    assert previous_period(march).start.astimezone(UTC) == datetime(2026, 1, 31, 23, tzinfo=UTC)
+    assert previous_period(PERIODS["7-days"](now)).start.astimezone(UTC) == datetime(2026, 3, 18, 23, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("month", "hours"), [(3, 743), (4, 720), (10, 745)])
@@ -258,7 +249,7 @@ def test_co2_is_measured_energy_times_the_intensity_of_the_grid() -> None:
     question = Question((MEASURES["co2"], MEASURES["energy"], MEASURES["waiting-hours"]), co2_per_kwh=Fraction(19, 50))
     total = make_report(question, aggregate_records(records, question.query())).total
     assert [each.value for each in total] == [Fraction(19, 25), 2, Fraction(3, 2)]
-    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh, or use --co2-per-kwh"):
+    with pytest.raises(UnknownCo2, match=r"ui\.co2_per_kwh, or use --co2-per-kwh"):
         Question((MEASURES["co2"],)).query()
 
 

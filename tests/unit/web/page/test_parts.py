@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.reporting import MEASURES, Figure, LabelKeys
-from auditord.reporting.questions import PERIODS
+from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import (
     Axis,
     Mark,
