@@ -13,7 +13,7 @@ _OVERLAP: Final = 100_000
 """The number of ids before a position to read again, since AUDITOR assigns a row's id before it commits the row."""
 
 _FETCHED: Final = 500
-"""Rows per round trip. Each can have 2 MiB."""
+"""Rows per round trip. A row can have 2 MiB, but nearly all have some hundred bytes."""
 
 _DEFAULTS: Final = {
     # Detect a server that vanished in seconds, not in hours.
@@ -38,7 +38,7 @@ _EXISTS: Final = "SELECT to_regclass('auditor_accounting') IS NOT NULL"
 
 _COUNT: Final = "SELECT count(*), count(*) FILTER (WHERE id <= %s) FROM auditor_accounting"
 
-# Missing meta is SQL's NULL in rows that AUDITOR has migrated, and JSON's null in others. The same goes for components.
+# Missing meta or components are NULL in rows that AUDITOR has migrated, and JSON's null in others.
 _ROWS: Final[LiteralString] = """
 SELECT convert_to(
     '{"id":' || id || ',"record_id":' || to_json(record_id)
@@ -76,31 +76,31 @@ class PostgresSource:
 
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read the rows in the order of their ids, in one snapshot of the table."""
-        behind = -1 if position is None else max(int(position) - _OVERLAP, -1)
+        after_id = -1 if position is None else max(int(position) - _OVERLAP, -1)
         try:
             async with await AsyncConnection.connect(**self._parameters, client_encoding="UTF8") as connection:
                 await connection.set_read_only(True)
                 await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
                 await connection.execute(_SETTINGS)
-                total, done = await self._count(connection, behind)
+                total, rows_done = await self._count(connection, after_id)
                 async with AsyncServerCursor(connection, "records") as cursor:
-                    await cursor.execute(_ROWS, (behind,), binary=True)
+                    await cursor.execute(_ROWS, (after_id,), binary=True)
                     async with aclosing(in_pages(_fetch(cursor))) as pages:
                         async for texts in pages:
-                            done += len(texts)
-                            yield make_rows(texts, done / max(total, 1))
+                            rows_done += len(texts)
+                            yield make_rows(texts, rows_done / max(total, 1))
         except Error as error:
             reason = " ".join(str(error).split())
             raise SourceFailed(f"{self.name} is not available: {reason or type(error).__name__}") from error
 
-    async def _count(self, connection: AsyncConnection, behind: int) -> tuple[int, int]:
+    async def _count(self, connection: AsyncConnection, after_id: int) -> tuple[int, int]:
         exists = await (await connection.execute(_EXISTS)).fetchone()
         if not (exists and exists[0]):
             raise SourceFailed(
                 f"{self.name} has no table auditor_accounting: name the database that AUDITOR's configuration names "
                 "(for an AUDITOR before 0.5, first run the migrations of a later version)"
             )
-        found = await (await connection.execute(_COUNT, (behind,))).fetchone()
+        found = await (await connection.execute(_COUNT, (after_id,))).fetchone()
         return (found[0], found[1]) if found else (0, 0)
 
 
