@@ -155,7 +155,28 @@ def test_a_wrong_token_is_refused(site: Site, tmp_path: Path) -> None:
     wrong.write_text("wrong")
     refused = site.run("top", "--url", site.url, "--token-file", str(wrong))
     assert refused.exit_code == 1
-    assert "401" in str(refused.exception)
+    assert str(refused.exception).startswith(f"{site.url} does not accept this token")
+    without = site.run("top", "--url", site.url)
+    assert str(without.exception) == f"{site.url} needs a token: give one with --token-file FILE"
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_query(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    nobody = site.run("top", "--url", "http://127.0.0.1:1")
+    assert str(nobody.exception) == "no answer from http://127.0.0.1:1: Connection refused"
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("command", [("status",), ("records",), ("records", "history", "x"), ("quarantine", "list")])
+def test_commands_at_a_url_give_a_token(site: Site, tmp_path: Path, command: tuple[str, ...]) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("wrong")
+    done = site.run(*command, "--url", site.url, "--token-file", str(site.token))
+    assert done.exit_code == 0, done.output
+    for token, reason in (((), "needs a token: give"), (("--token-file", str(wrong)), "does not accept this token")):
+        refused = site.run(*command, "--url", site.url, *token)
+        assert (refused.exit_code != 0, reason in f"{refused.stderr}{refused.exception}") == (True, True)
+    unused = site.run(*command, "--token-file", str(wrong))
+    assert (unused.exit_code, "--token-file needs --url" in unused.stderr) == (2, True)
 
 
 def test_reports_work_without_a_daemon(tmp_path: Path) -> None:
