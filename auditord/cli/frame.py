@@ -175,7 +175,7 @@ def add_config_option(command: click.Command) -> None:
 def _config_option() -> click.Option:
     return click.Option(
         ["--config", "config_files"],
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),  # reading it says more
         multiple=True,
         expose_value=False,
         callback=_remember,
