@@ -79,10 +79,11 @@ def script(path: Path, text: str) -> str:
 
 
 def sacct(folder: Path, columns: str, query: str = "exit 0") -> str:
-    """A program that answers as sacct does."""
+    """A program that answers as sacct does; fails to list its columns without any."""
+    listed = f"echo {columns}" if columns else "exit 1"
     return script(
         folder / "sacct",
-        f'case "$*" in --version) echo slurm 25.05.1;; --helpformat) echo {columns};; *) {query};; esac',
+        f'case "$*" in --version) echo slurm 25.05.1;; --helpformat) {listed};; *) {query};; esac',
     )
 
 
@@ -225,6 +226,11 @@ def test_a_column_that_sacct_does_not_know(doctor: Doctor) -> None:
     doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": program, "meta": meta}}}
     found = doctor.about("collectors.slurm", "columns")
     assert (found["severity"], "no column Extra" in found["text"]) == ("failure", True)
+
+
+def test_sacct_that_cannot_list_its_columns_is_installed(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": sacct(doctor.folder, "")}}}
+    assert doctor.about("collectors.slurm", "columns")["remedy"] == "is slurmdbd running, and can this user query it?"
 
 
 def test_an_accounting_database_that_does_not_answer(doctor: Doctor) -> None:
