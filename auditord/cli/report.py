@@ -524,5 +524,8 @@ def top_command(form: str, label: str, limit: int, options: ReportOptions) -> No
 
 def _print(form: str, answer: Answered, most: int | None) -> None:
     OUTPUTS[form](answer, most)
+    by, rows = answer.report.question.by, answer.report.rows
+    if by is not None and rows and all(row.label is None for row in rows):
+        say(f"remark: no record of this period has the label {by}", err=True)
     if has_implausible(answer.report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)

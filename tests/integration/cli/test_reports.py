@@ -128,6 +128,13 @@ def test_reports_of_hook_modules_stay_where_they_were(site: Site) -> None:
     assert (refused.exit_code, "which plugin of kind utilisation?" in refused.stderr) == (2, True), refused.output
 
 
+def test_a_label_that_no_record_has_is_named(site: Site) -> None:
+    remark = "remark: no record of this period has the label "
+    mistyped = site.run("report", "usage", *SPAN, "--by", "usr")
+    assert (mistyped.exit_code, f"{remark}usr\n" in mistyped.stderr) == (0, True)
+    assert remark not in site.run("report", "usage", *SPAN, "--by", "user").stderr
+
+
 def test_no_records_make_no_figures(site: Site) -> None:
     nothing = site.run("report", "usage", "--from", "2020-01-01", "--to", "2020-02-01")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
@@ -166,7 +173,9 @@ def test_a_server_that_does_not_answer_is_named_without_the_query(site: Site, ca
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("command", [("status",), ("records",), ("records", "history", "x"), ("quarantine", "list")])
+@pytest.mark.parametrize(
+    "command", [("status",), ("records",), ("records", "history", "atlas-0"), ("quarantine", "list")]
+)
 def test_commands_at_a_url_give_a_token(site: Site, tmp_path: Path, command: tuple[str, ...]) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("wrong")
