@@ -84,7 +84,8 @@ def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
 def _describe(error: Exception, name: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         context = f" ({error.context})" if error.context else ""
-        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}"
+        remedy = "; check the indentation of this line" if "<block end>" in str(error.problem) else ""
+        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}{remedy}"
     return f"{name}: not YAML: {' '.join(str(error).split())}"
 
 
