@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from auditord_hookspecs import AuditordError
 
@@ -20,6 +21,15 @@ def refusal(faults: Sequence[str]) -> ConfigurationError:
     if len(faults) == 1:
         return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
     return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))
+
+
+PERMISSION_REMEDY: Final = "run it as root, or as the daemon's user: runuser -u auditord -- auditord …"
+
+
+def reason_of(error: OSError) -> str:
+    """Return why the operating system refused; for missing permissions, also the remedy."""
+    reason = error.strerror or str(error)
+    return f"{reason}: {PERMISSION_REMEDY}" if isinstance(error, PermissionError) else reason
 
 
 class HookError(AuditordError):

@@ -175,6 +175,8 @@ LITTLE: Final = 512 * 1024**2
 
 MONTHS_LEFT: Final = timedelta(days=60)
 
+_MANY_DAYS: Final = 3_652
+
 _GROWTH: Final = timedelta(days=28)
 
 
@@ -234,10 +236,8 @@ def _free(place: Path, growth: float | None) -> Finding:
     text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
     days = usage.free / growth if growth else None
     if days is not None:
-        text += (
-            f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, "
-            f"so the disk will be full in {counted(round(days), 'day')}"
-        )
+        left = counted(round(days), "day") if days < _MANY_DAYS else "more than 10 years"
+        text += f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so the disk will be full in {left}"
     remedy = "free some space, release old records (lake.keep_months), or move state_dir or store.url to a larger disk"
     if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
         return Finding(Severity.FAILURE, str(place), text, remedy)

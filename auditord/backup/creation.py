@@ -30,6 +30,7 @@ from auditord.config.model import Configuration, StoreSection
 from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
+from auditord.errors import reason_of
 from auditord.spool import handing_over
 from auditord.spool import tables as spool_tables
 from auditord.spool.spool import FILE as SPOOL
@@ -80,7 +81,7 @@ async def make_backup(
     A daemon may be using the spool. ``progress`` is also called from threads.
 
     Raises:
-        BackupFailed: there is nothing to back up.
+        BackupFailed: there is nothing to back up, or the folder of the backups cannot be created.
         StoreUnavailable: the store or the spool is unreadable or damaged, or the copy cannot be written.
         NoBackup: the backup's folder cannot be created.
         CommandFailed: pg_dump failed.
@@ -90,7 +91,12 @@ async def make_backup(
         raise BackupFailed(
             f"there is no {state_dir / SPOOL}: no daemon has used this folder, so there is nothing to back up"
         )
-    make_private_folder(options.place, 0o700)
+    try:
+        make_private_folder(options.place, 0o700)
+    except OSError as error:
+        raise BackupFailed(
+            f"cannot make the folder {options.place}, give another one: {error.filename}: {reason_of(error)}"
+        ) from error
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
         made_at = now()
         async with _pair(state_dir, configuration.store, dump=options.dump) as (spool, source):

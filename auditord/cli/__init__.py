@@ -45,8 +45,6 @@ COMMANDS = (
 _ALLOCATIONS: Final = 100_000
 """Allocations between garbage collections. With the default, a fifth of a command's start is spent on collections."""
 
-PERMISSION_REMEDY: Final = "run it as root, or as the daemon's user: runuser -u auditord -- auditord …"
-
 GUIDE = """\
 auditord accounts for computing resources: it collects jobs, keeps and serves them.
 
@@ -116,6 +114,8 @@ def main() -> None:
 def _message(error: OSError) -> str | None:
     """Return the message for an error that is the machine's, or None."""
     if isinstance(error, PermissionError):
+        from auditord.errors import PERMISSION_REMEDY  # noqa: PLC0415 half of the start-up time, needed only here
+
         return f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}"
     if error.errno in {ENOSPC, EDQUOT}:
         return f"{error.filename or 'the output'}: the disk is full: free some space, then run the command again"

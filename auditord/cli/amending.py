@@ -114,7 +114,10 @@ def delete_command(
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--older-than", type=SPAN, help="Instead of ids: all open records that started at least this long ago.")
 @click.option(
-    "--meta", multiple=True, metavar="KEY=VALUE", help="With --older-than: only records with this value under this key."
+    "--meta",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --older-than: only records with this site, group, user or value of a meta key.",
 )
 @click.option("--stop-time", type=INSTANT, help="The stop time.")
 @click.option("--runtime", type=SPAN, help="The runtime, instead of a stop time.")
@@ -144,7 +147,7 @@ def close_command(
     if ids:  # records that have stopped are named, too: closing them reports that
         selected = run_async(_named_records, ids, url)
     else:
-        selected = run_async(_open_records, condition(older_than=older_than, meta=meta), url)
+        selected = run_async(_open_records, condition(older_than=older_than, meta=meta, url=url), url)
     run_async(_show, selected, sys.stderr if output == "json" else sys.stdout)
     outcomes: Sequence[Outcome] = ()
     if selected and not dry_run:
@@ -260,11 +263,20 @@ def _make_change(change: Callable[[RecordActions], Awaitable[T]], url: str | Non
 
 
 async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
+    """Return the former versions of a record, which may be deleted.
+
+    Raises:
+        AuditordError: it has never existed.
+    """
     if url is None:
         async with opened_store() as store:
-            return [former(version) for version in await store.history(record_id)]
-    async with daemon_at(url) as daemon:
-        return await daemon.records.history(record_id)
+            versions = [former(version) for version in await store.history(record_id)]
+    else:
+        async with daemon_at(url) as daemon:
+            versions = list(await daemon.records.history(record_id))
+    if not versions:
+        await _named_records([record_id], url)  # raises if the id is unknown
+    return versions
 
 
 class Edits(msgspec.Struct, frozen=True):

@@ -56,8 +56,8 @@ def collect_command(
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
     report = run_async(_run, request, url)
     _print(report, output)
-    if request.again and not (replace or dry_run):
-        say("The stored records of these jobs are unchanged, except those of requeued runs.", err=True)
+    if request.again and report.records and not (replace or dry_run):
+        say("Records that were already stored are unchanged, except those of requeued runs.", err=True)
     if report.error is not None:
         raise SystemExit(1)
 

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
+from auditord.config.documents import is_section
 from auditord.config.faults import json_schema
 from auditord.config.files import missing_files
 from auditord.config.importing import import_files
@@ -116,8 +117,9 @@ def import_command(files: Sequence[Path]) -> None:
 @output_option
 def diff_command(output: str) -> None:
     """Compare the files with the running daemon's configuration. Exit code: 0 no difference, 1 differences."""
-    found = run_async(partial(_ask_to_reload, dry_run=True))
-    _print_changes(found, output)
+    installation = load_installation()
+    found = run_async(partial(_ask_to_reload, installation, dry_run=True))
+    _print_changes(found, installation, output)
     raise SystemExit(1 if found.differences else 0)
 
 
@@ -129,29 +131,39 @@ def reload_command(output: str) -> None:
     If any other option differs, nothing is reloaded, and the daemon names the options that need a restart. Current
     runs have shutdown.grace to end; after that collectors are cancelled, and resume from their checkpoints.
     """
-    found = run_async(partial(_ask_to_reload, dry_run=False))
-    _print_changes(found, output)
+    installation = load_installation()
+    found = run_async(partial(_ask_to_reload, installation, dry_run=False))
+    _print_changes(found, installation, output)
     if found.restart:
         raise ConfigurationError(f"nothing was reloaded: restart the daemon to change {', '.join(found.restart)}")
     say(f"reloaded: {', '.join(found.instances) or 'nothing differs'}", err=output == "json")
 
 
-async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
+async def _ask_to_reload(installation: Installation, *, dry_run: bool) -> "Reloaded":
     from auditord.cli.daemons import connected  # noqa: PLC0415 slow to import, needed only here
 
-    configuration = load_installation().configuration
-    async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
+    state_dir = installation.configuration.state_dir
+    async with connected(state_dir / CONTROL_FILE) as daemon:
         if daemon is None:
-            raise DaemonError(f"no daemon runs on {configuration.state_dir}: the next one reads the current files")
+            raise DaemonError(f"no daemon runs on {state_dir}: the next one reads the current files")
         return await daemon.reload(dry_run=dry_run)
 
 
-def _print_changes(found: "Reloaded", output: str) -> None:
+def _print_changes(found: "Reloaded", installation: Installation, output: str) -> None:
     if output == "json":
         write_json(found)
         return
     for each in found.differences:
-        say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
+        if each.running is None and is_section(each.written) and "kind" in each.written:
+            section, _, name = each.option.partition(".")
+            given = installation.document.values.get(section, {}).get(name, {})
+            say(f"{each.option}: new (kind {each.written['kind']})")
+            for key in sorted(given.keys() & each.written.keys() - {"kind"}):
+                say(f"{each.option}.{key}: {json.dumps(each.written[key])}")
+        elif each.written is None and is_section(each.running) and "kind" in each.running:
+            say(f"{each.option}: removed (kind {each.running['kind']})")
+        else:
+            say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
 
 
 def _outside_the_unit(reason: str) -> bool:

@@ -58,9 +58,10 @@ class Requests(Protocol):
 class DaemonClient:
     """Sends requests to a daemon. Every method raises :class:`DaemonError` if the daemon does not answer or refuses."""
 
-    def __init__(self, client: Requests, url: str) -> None:
+    def __init__(self, client: Requests, url: str, *, has_token: bool = False) -> None:
         self._client = client
         self._url = url
+        self._has_token = has_token
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -97,14 +98,14 @@ class DaemonClient:
             return
         from auditord.client.query_string import api_target  # noqa: PLC0415 imports the client
 
-        with _daemon_errors():
+        with self._daemon_errors():
             target = self._url + api_target(query, source)
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
                 yield records
 
     async def get(self, record_id: str) -> Record | None:
         """Return a record; None if it does not exist."""
-        with _daemon_errors():
+        with self._daemon_errors():
             answer = await self._client.request("GET", f"{self._url}/api/v1/records/{quote(record_id, safe='')}")
             return None if answer.status == HTTPStatus.NOT_FOUND else decode_record(_checked(answer).body)
 
@@ -113,7 +114,7 @@ class DaemonClient:
         return (await self._get(f"/api/v1/records/{quote(record_id, safe='')}/versions", changes.History)).versions
 
     async def _get(self, path: str, shape: type[T], *also: int) -> T:
-        with _daemon_errors():
+        with self._daemon_errors():
             answer = await self._client.request("GET", self._url + path)
             return _decoded(answer.body if answer.status in also else _checked(answer).body, shape)
 
@@ -141,7 +142,7 @@ class DaemonClient:
         self, instance: str, path: str, body: object, observer: Observer | None
     ) -> AsyncGenerator[_Line, None]:
         target = f"{self._url}/api/v1/instances/{quote(instance, safe='')}/{path}"
-        with _daemon_errors():
+        with self._daemon_errors():
             async with self._client.stream("POST", target, body=msgspec.json.encode(body)) as answer:
                 async for text in _lines(answer):
                     line = _decoded(text, _Line)
@@ -193,19 +194,27 @@ class DaemonClient:
         return _decoded(await self._post(path, change), changes.Outcomes).outcomes
 
     async def _post(self, path: str, body: object) -> bytes:
-        with _daemon_errors():
+        with self._daemon_errors():
             target = f"{self._url}/api/v1/{path}"
             return _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body
 
+    @contextmanager
+    def _daemon_errors(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except http.HttpStatusError as error:
+            if error.answer.status == HTTPStatus.UNAUTHORIZED:
+                raise unauthenticated(self._url, has_token=self._has_token) from error
+            raise DaemonError(_problem(error.answer)) from error
+        except http.HttpError as error:
+            raise DaemonError(f"{NO_ANSWER}: {error}") from error
 
-@contextmanager
-def _daemon_errors() -> Generator[None, None, None]:
-    try:
-        yield
-    except http.HttpStatusError as error:
-        _checked(error.answer)
-    except http.HttpError as error:
-        raise DaemonError(f"{NO_ANSWER}: {error}") from error
+
+def unauthenticated(url: str, *, has_token: bool) -> DaemonError:
+    """Return the error for a server that answered 401."""
+    if has_token:
+        return DaemonError(f"{url} does not accept this token: it may have expired or been revoked, or is another's")
+    return DaemonError(f"{url} needs a token: give one with --token-file FILE")
 
 
 def _closing(closing: Closing) -> changes.ClosingWanted:
@@ -226,13 +235,15 @@ def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
 def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
     if answer.ok:
         return answer
+    raise HttpStatusError(answer)
+
+
+def _problem(answer: http.HttpAnswer) -> str:
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)
-    except msgspec.DecodeError as error:
-        raise DaemonError(
-            f"{answer.request} was answered {answer.status}: this is not the API of an auditord"
-        ) from error
-    raise DaemonError(problem.detail if problem.remedy is None else f"{problem.detail}: {problem.remedy}")
+    except msgspec.DecodeError:
+        return f"{answer.request} was answered {answer.status}: this is not the API of an auditord"
+    return problem.detail if problem.remedy is None else f"{problem.detail.rstrip('.')}: {problem.remedy}"
 
 
 def _decoded(text: bytes, shape: type[T]) -> T:

@@ -6,11 +6,12 @@
 import errno
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -29,7 +30,32 @@ _SILENCE: Final = timedelta(seconds=60)
 _LOCAL: Final = "http://auditord"
 _UNIX: Final = "unix:"
 
-url_option: Final = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
+_HTTP: Final = ("http://", "https://")
+_HEADERS: Final = "auditord.headers"
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
+
+token_file_option: Final = click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A token for the server at --url.",
+)
+
+
+def url_option(command: F) -> F:
+    """Add ``--url`` and ``--token-file`` to a command, which gets only the URL; :func:`daemon_at` reads the token."""
+
+    @wraps(command)
+    def wrapped(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
+        if token_file is not None:
+            if url is None or not url.startswith(_HTTP):
+                raise click.UsageError("--token-file needs --url with http:// or https://")
+            authorization = f"Bearer {token_file.read_text().strip()}"
+            click.get_current_context().meta[_HEADERS] = {"Authorization": authorization}
+        return command(*arguments, url=url, **chosen)
+
+    add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
+    return add_url(token_file_option(wrapped))  # type: ignore[return-value] # click looks at options, not at the type
 
 
 @asynccontextmanager
@@ -63,7 +89,7 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
     Raises:
         UsageError: the URL has another form.
     """
-    if not url.startswith((_UNIX, "http://", "https://")):
+    if not url.startswith((_UNIX, *_HTTP)):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
     from auditord.cli.daemon_client import ControlSocket, DaemonClient  # noqa: PLC0415 only with a URL
 
@@ -73,9 +99,10 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
     from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, only for a URL
     from auditord_hookspecs.http import HttpOptions  # noqa: PLC0415 the same
 
-    options = HttpOptions(silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
+    headers: Mapping[str, str] = click.get_current_context().meta.get(_HEADERS, {})
+    options = HttpOptions(headers=headers, silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
     async with open_client(options) as client:
-        yield DaemonClient(client, url.rstrip("/"))
+        yield DaemonClient(client, url.rstrip("/"), has_token=bool(headers))
 
 
 def _is_there(path: Path) -> bool:

@@ -21,7 +21,7 @@ from auditord.config.files import tls_files
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
-from auditord.errors import DaemonError
+from auditord.errors import PERMISSION_REMEDY, DaemonError
 from auditord.features import register_features
 from auditord.hooks import Hooks
 from auditord.web.access.authorisation import HostAuthenticatorContext
@@ -139,6 +139,9 @@ async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
         found.append(Finding(Severity.FAILURE, "check", text, "find out why it is slow"))
     except AuditordError as error:
         found.append(Finding(Severity.FAILURE, "check", str(error), "see the message"))
+    except PermissionError as error:
+        text = f"{error.filename or error}: permission denied"
+        found.append(Finding(Severity.FAILURE, "check", text, PERMISSION_REMEDY))
     except Exception as error:  # noqa: BLE001 the boundary: a third party's check must not hide the others
         text = f"{type(error).__name__}: {error}"
         found.append(Finding(Severity.FAILURE, "check", text, "report this to the authors of the kind"))

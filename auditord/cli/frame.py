@@ -19,6 +19,10 @@ from auditord.config.documents import FILES_VARIABLE
 _CONFIG = "auditord.config"
 _PROVIDED = "auditord.provided"
 _CONTEXT = "auditord.cli.command_context"
+_DEFAULT_FILE = "/etc/auditord/auditord.yml"
+_SUMMARY = 200
+"""The longest summary of a command in the help of its group. click cuts those that do not fit a line."""
+
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -165,22 +169,26 @@ class Commands(GuessingGroup):
 
 
 def add_config_option(command: click.Command) -> None:
-    """Add ``--config`` to a command and its subcommands; idempotent."""
+    """Add ``--config`` to a command and its subcommands, and keep click from cutting their summaries; idempotent."""
     if not any(parameter.name == "config_files" for parameter in command.params):
-        command.params.append(_config_option())
+        command.params.append(config_option())
+    command.short_help = command.get_short_help_str(_SUMMARY)
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         add_config_option(below)
 
 
-def _config_option() -> click.Option:
+def config_option(
+    text: str = f"Read this file instead of {FILES_VARIABLE} or {_DEFAULT_FILE}; several files are merged.",
+) -> click.Option:
+    """Return the option ``--config`` with this help."""
     return click.Option(
         ["--config", "config_files"],
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),  # reading it says more
         multiple=True,
         expose_value=False,
         callback=_remember,
         metavar="FILE",
-        help=f"Read this file instead of {FILES_VARIABLE} or /etc/auditord/auditord.yml; several files are merged.",
+        help=text,
     )
 
 

@@ -57,7 +57,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 _HOOK = "auditord_commands"
-_HELP_LENGTH = 80
+_HELP_LENGTH = 200
 
 
 def provided_commands(taken: Collection[str]) -> Mapping[str, Provided]:

@@ -24,7 +24,7 @@ import msgspec
 
 from auditord.actions import RunRequest
 from auditord.cli.collect import Terminal, summary
-from auditord.cli.frame import config_paths
+from auditord.cli.frame import config_option, config_paths
 from auditord.cli.installation import Installation, load_installation, program, run_async, utc_now
 from auditord.config.documents import Path as OptionPath
 from auditord.config.documents import is_section
@@ -483,6 +483,9 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     say("Next:")
     for line in (*_next_steps(file, found, answers), _start(file, host)):
         say(f"  {line}")
+
+
+init_command.params.append(config_option(f"Write this file instead of {DEFAULT_FILE}."))
 
 
 def look_around(host: Host, kinds: InstalledKinds) -> Found:

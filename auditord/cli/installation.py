@@ -1,5 +1,6 @@
 """The start of most commands: load hook modules and configuration, and run the event loop."""
 
+import logging
 import os
 import shutil
 import sys
@@ -117,6 +118,7 @@ def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
 
 def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
     """Run a coroutine function; a single error in a task group is raised as itself."""
+    logging.getLogger("stamina").setLevel(logging.ERROR)  # a command says only that it gave up
     with plain_errors():
         return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
     raise AssertionError("unreachable")

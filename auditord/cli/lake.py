@@ -21,6 +21,7 @@ from auditord.spool import own
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.store import RecordStore
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
+from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
 
 _LAYOUTS = ("hive", "auditor")
@@ -177,7 +178,7 @@ async def _status(output: str) -> None:
         state, waiting = await store.lake_state(), await store.lake_waiting()
     with closing(ConfiguredLake(configuration)) as lake:
         facts = await asyncio.to_thread(lake.table.facts)
-    committed = None if facts.committed_at is None else facts.committed_at.isoformat()
+    committed = None if facts.committed_at is None else format_time(facts.committed_at)
     if output == "json":
         daemons = {name: position.batch for name, position in facts.positions.items()}
         counts = {"records": facts.records, "files": facts.files, "bytes": facts.size}
@@ -186,13 +187,13 @@ async def _status(output: str) -> None:
         own = {"waiting": waiting, "released": state.records}
         write_json({**snapshot, **counts, **own, "daemons": daemons, "filling": filling})
         return
-    table = new_table("daemon", "batches", "records", "")
+    table = new_table("daemon", "feed position", "records", "")
     for name, position in sorted(facts.positions.items()):
         synced = "first sync under way" if position.is_filling else "all"
         table.add_row(name, str(position.batch), synced, "this one" if position.store_id == state.store_id else "")
     print_table(table)
     contents = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
-    say(f"{contents}; last commit {committed}", err=True)
+    say(f"{contents}; last commit {committed or 'never'}", err=True)
     say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)
     say(f"{counted(state.records, 'record')} released, which only the lake has", err=True)
 

@@ -5,6 +5,7 @@ installed hook modules. (click-man also writes a page per command, but without f
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -24,6 +25,9 @@ from auditord.manual.roff import man_page
 from auditord.manual.topics import INDEX
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import say, write
+
+_LINK: Final = re.compile(r"\[([^]]+)\]\((?:([\w-]+)\.md)?(?:#[\w-]*)?\)")
+"""A link to another topic or within the same one; not to the web."""
 
 
 @click.command("manual")
@@ -71,8 +75,13 @@ def _show(text: str) -> None:
         return
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=min(Console().width, 120))
-    console.print(Markdown(text, hyperlinks=False))
+    console.print(Markdown(_LINK.sub(_with_command, text), hyperlinks=False))
     click.echo_via_pager(screen.getvalue())
+
+
+def _with_command(link: re.Match[str]) -> str:
+    """Return the text of a link, with the command that shows the other topic."""
+    return f"{link[1]} (`auditord manual {link[2]}`)" if link[2] else link[1]
 
 
 def _list_found(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ Records are written as a table, JSON, NDJSON or CSV; all formats except the tabl
 """
 
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar
 import click
 
 from auditord.cli.daemons import daemon_at
+from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_configuration, load_place, utc_now
 from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.tables import new_table, print_table
+from auditord.config.merging import plain_place
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decoded
 from auditord.store.store import RecordStore
@@ -147,6 +150,7 @@ def condition(
     older_than: timedelta | None = None,
     only_open: bool = False,
     implausible: bool = False,
+    url: str | None = None,
     **_: Any,  # Any: other options
 ) -> queries.Condition:
     """Return the condition that combines all options."""
@@ -160,11 +164,22 @@ def condition(
     conditions: list[queries.Condition] = [
         queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
     ]
-    conditions += [queries.MetaContains(*key_and_value(text)) for text in meta]
+    conditions += [queries.MetaContains(_meta_key(key, url), value) for key, value in map(key_and_value, meta)]
     conditions += [queries.IdEquals(record_id)] if record_id is not None else []
     conditions += [queries.IsOpen()] if only_open else []
     conditions += [queries.ImplausibleCpuTime()] if implausible else []
     return queries.AllOf(tuple(conditions))
+
+
+def _meta_key(name: str, url: str | None) -> str:
+    """Return the meta key behind ``site``, ``group`` or ``user``, as in reports; other names are keys themselves."""
+    from auditord.reporting import LabelKeys  # noqa: PLC0415 needed only here
+
+    if url is not None or name not in LabelKeys.__struct_fields__:
+        return LabelKeys().key(name)
+    if plain_place(config_paths(), os.environ, needed=("metrics",)) is not None:
+        return LabelKeys().key(name)
+    return LabelKeys(*load_configuration().metrics.database.label_keys).key(name)
 
 
 def _ago(span: timedelta) -> datetime:
@@ -249,7 +264,12 @@ _SORT: Final = {field.value: field for field in SortField}
 
 _OPTIONS: Final = (
     click.option("--id", "record_id", metavar="ID", help="Only the record with this id."),
-    click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Only records with this value under this key."),
+    click.option(
+        "--meta",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Only records with this site, group, user or value of a meta key. Repeat it to require several.",
+    ),
     click.option("--started-since", type=INSTANT, help="Only records that started at or after this time."),
     click.option("--started-before", type=INSTANT, help="Only records that started before this time."),
     click.option(

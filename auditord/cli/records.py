@@ -65,7 +65,7 @@ def records_command(  # Any: click's values
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
         return
-    query = replace(query_of(**chosen), archived=include is not None)
+    query = replace(query_of(**chosen, url=url), archived=include is not None)
     if differences and url is not None:
         raise click.UsageError("--differences reads the record store itself: leave --url out")
     if source == "lake" and (differences or include is not None):

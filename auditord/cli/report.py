@@ -8,19 +8,23 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 from msgspec.structs import fields, replace
 
+from auditord.cli.daemons import token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_listing import opened_lake
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
+from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
@@ -162,11 +166,7 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             help="kg of CO2 per kWh, for the measure co2; default: ui.co2_per_kwh.",
         ),
         click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
-        click.option(
-            "--token-file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A token for the server at --url.",
-        ),
+        token_file_option,
         click.option(
             "--source",
             type=click.Choice(["store", "lake"]),
@@ -271,11 +271,21 @@ def _noted(found: Aggregates) -> Aggregates:
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
-    from auditord.client import AsyncClient  # noqa: PLC0415 aiohttp, only to query a server
+    from auditord.cli.daemon_client import unauthenticated  # noqa: PLC0415 only to query a server
+    from auditord.client import AsyncClient, ConnectionFailed, Refused  # noqa: PLC0415 aiohttp, the same
 
+    url = options.url or ""
     token = None if options.token_file is None else options.token_file.read_text().strip()
-    async with AsyncClient(options.url or "", token=token) as client:
-        return await client.aggregate(query, source=options.source)
+    try:
+        async with AsyncClient(url, token=token) as client:
+            return await client.aggregate(query, source=options.source)
+    except Refused as error:
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            raise
+        raise unauthenticated(url, has_token=token is not None) from error
+    except ConnectionFailed as error:  # its text begins with the request, whose URL contains the whole query
+        reason = str(error).partition(": ")[2].removeprefix("cannot connect: ")
+        raise DaemonError(f"no answer from {url}: {reason.removeprefix(f'{urlsplit(url).netloc}: ')}") from error
 
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]
@@ -515,5 +525,8 @@ def top_command(form: str, label: str, limit: int, options: ReportOptions) -> No
 
 def _print(form: str, answer: Answered, most: int | None) -> None:
     OUTPUTS[form](answer, most)
+    by, rows = answer.report.question.by, answer.report.rows
+    if by is not None and rows and all(row.label is None for row in rows):
+        say(f"remark: no record of this period has the label {by}", err=True)
     if has_implausible(answer.report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)

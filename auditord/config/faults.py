@@ -142,9 +142,16 @@ def fault(document: Document, path: Path, text: str) -> str:
 
 
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
-    """Return a line per fault that validation found, in the order of the model."""
+    """Return a line per fault that validation found, in the order of the files and their lines."""
     writer = _Writer(document, models, json_schema(configuration_model(models)))
     found = [(writer.path(details), details) for details in error.errors(include_url=False)]
+    files = list(dict.fromkeys(origin.name for origin in (*document.origins.values(), DEFAULT)))
+
+    def place(fault: tuple[Path, ErrorDetails]) -> tuple[int, int]:
+        origin = document.origin(fault[0])
+        return files.index(origin.name), origin.line or 0
+
+    found.sort(key=place)
     faults = (writer.line(path, details) for path, details in found if not writer.is_consequence(path, details, found))
     return list(dict.fromkeys(faults))  # alternatives of a union may have equal faults
 

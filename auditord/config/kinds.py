@@ -106,7 +106,10 @@ def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
 def why_not_audited(kind: CollectorKind[Any], config: InstanceConfig) -> str | None:
     """Return why a collector has no inventory of its source, or None if it has one."""
     if kind.inventory is None:
-        return f"kind {kind.name} cannot list its source"
+        return (
+            f"kind {kind.name} cannot list its source, so there is nothing to compare; `auditord audit` without a name "
+            "audits all collectors that can list theirs"
+        )
     return None if kind.no_inventory is None else kind.no_inventory(config)
 
 

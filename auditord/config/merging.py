@@ -19,7 +19,7 @@ from auditord.config.documents import (
 )
 from auditord.config.store_url import records_url, sqlite_path
 from auditord.config.yaml_files import read_file
-from auditord.errors import ConfigurationError, refusal
+from auditord.errors import ConfigurationError, reason_of, refusal
 
 if TYPE_CHECKING:
     from auditord.config.model import StoreSection
@@ -118,7 +118,7 @@ def _files(paths: Sequence[Path] | None) -> list[Path]:
         files = [each for path in paths for each in (path, *_fragments(path))]
         return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all files
     except OSError as error:
-        raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read the configuration {error.filename}: {reason_of(error)}") from error
 
 
 def _fragments(path: Path) -> list[Path]:

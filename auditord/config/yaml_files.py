@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from auditord.config.documents import Document, Origin, Path, is_section
-from auditord.errors import ConfigurationError
+from auditord.errors import ConfigurationError, reason_of
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -63,7 +63,7 @@ def _content(path: FilePath) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read the configuration file {path}: {reason_of(error)}") from error
 
 
 def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
@@ -84,7 +84,8 @@ def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
 def _describe(error: Exception, name: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         context = f" ({error.context})" if error.context else ""
-        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}"
+        remedy = "; check the indentation of this line" if "<block end>" in str(error.problem) else ""
+        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}{remedy}"
     return f"{name}: not YAML: {' '.join(str(error).split())}"
 
 

@@ -362,11 +362,11 @@ class Child(asyncio.SubprocessProtocol):
     def failed(
         self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
     ) -> CommandFailed:
-        """Return an error with the command and the end of its standard error."""
+        """Return an error with the program, the end of its standard error in one line, and then the whole command."""
         command = shlex.join(self._argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
-        last_words = self._stderr.decode(errors="replace").strip()
-        text = f"`{command}` {what}" + (f": {last_words}" if last_words else "")
+        last_words = "; ".join(filter(None, map(str.strip, self._stderr.decode(errors="replace").splitlines())))
+        text = f"{self._argv[0]} {what}{last_words and ': '}{last_words} (`{command}`)"
         return CommandFailed(text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much)
 
     # -- called by the event loop -------------------------------------------------------------------------------------

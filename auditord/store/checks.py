@@ -133,9 +133,7 @@ async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Fi
     for each in await site_activity(store, now):
         subject = f"site {each.site}" if each.site else "records without site_id"
         silent = now - each.last
-        text = (
-            f"{counted(each.records, 'record')} in 90 days, the last ended {silent / timedelta(hours=1):.1f} hours ago"
-        )
+        text = f"{counted(each.records, 'record')} in 90 days, the last ended {silent / timedelta(days=1):.1f} days ago"
         if each.is_gap(now):
             usual = (each.usual or timedelta(0)) / timedelta(days=1)
             text += f", more than {TIMES} times its usual interval of {usual:.1f} days"

@@ -38,6 +38,8 @@ def parse_duration(value: Any) -> Any:  # Any: a value from the file
     if _DURATION.fullmatch(text):
         return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
     if isinstance(value, bool) or not text.startswith(("P", "-P")):
+        if text.startswith("-") and _DURATION.fullmatch(text[1:]):
+            raise ValueError(f"'{value}' must not be negative")
         number = text if text.replace(".", "", 1).isdigit() else "30"
         raise ValueError(
             f"'{value}' is not a duration: write a number with a unit, such as {number}s, {number}m or 1h30m"

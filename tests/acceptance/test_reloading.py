@@ -47,12 +47,14 @@ def test_a_command_compares_and_reloads_and_a_fault_changes_nothing(folder: Fold
         folder.url()
         (folder.path / "plain.yml").write_text(plain + reports.format(folder.path / "copies"))
         compared = folder.run([*config, "diff", *option])
-        assert (compared.returncode, "plugins.gaps: null -> {" in compared.stdout) == (1, True)
+        copies = f'plugins.gaps.folder: "{folder.path / "copies"}"'
+        said = ["plugins.gaps: new (kind backup)", copies, 'plugins.gaps.interval: "1d"']
+        assert (compared.returncode, compared.stdout.splitlines()) == (1, said)
         assert "reloaded: plugins.gaps" in folder.run([*config, "reload", *option]).stdout
         (folder.path / "plain.yml").write_text(plain + "logging: {level: debug}\n")
         refused = folder.run([*config, "reload", *option])
         assert refused.returncode == 1
-        assert "plugins.gaps: {" in refused.stdout
+        assert "plugins.gaps: removed (kind backup)" in refused.stdout
         assert "plugins.gaps" not in refused.stderr
         assert "nothing was reloaded: restart the daemon to change logging" in refused.stderr
         (folder.path / "plain.yml").write_text(plain + "plugins: 3\n")

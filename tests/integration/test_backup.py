@@ -281,6 +281,18 @@ def test_a_rate_that_makes_no_sense_is_refused(command: Callable[..., Result], t
         assert command("backup", str(tmp_path / "b"), "--rate", rate).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("folder", "named", "reason"), [("file", "file", "File exists"), ("file/below/it", "file/below", "Not a directory")]
+)
+def test_a_folder_that_cannot_be_made_is_named(
+    command: Callable[..., Result], tmp_path: Path, folder: str, named: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    failed = command("backup", str(tmp_path / folder))
+    said = f"cannot make the folder {tmp_path / folder}, give another one: {tmp_path / named}: {reason}"
+    assert (type(failed.exception), str(failed.exception)) == (BackupFailed, said)
+
+
 def test_a_backup_that_was_killed_within_the_same_second_is_made_anew(tmp_path: Path) -> None:
     left = new_folder(tmp_path, NOW)
     (left / "spool.db").write_bytes(b"half of it")

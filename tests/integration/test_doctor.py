@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from auditord.cli import auditord
 from auditord.cli.doctor import Examined, examine
 from auditord.config.loading import load
+from auditord.errors import PERMISSION_REMEDY
 from auditord.hooks import HookEntry, HookModule, load_hooks
 from auditord.spool import Spool, own
 from auditord.store import Duplicates, Provenance
@@ -78,10 +79,11 @@ def script(path: Path, text: str) -> str:
 
 
 def sacct(folder: Path, columns: str, query: str = "exit 0") -> str:
-    """A program that answers as sacct does."""
+    """A program that answers as sacct does; fails to list its columns without any."""
+    listed = f"echo {columns}" if columns else "exit 1"
     return script(
         folder / "sacct",
-        f'case "$*" in --version) echo slurm 25.05.1;; --helpformat) echo {columns};; *) {query};; esac',
+        f'case "$*" in --version) echo slurm 25.05.1;; --helpformat) {listed};; *) {query};; esac',
     )
 
 
@@ -226,6 +228,11 @@ def test_a_column_that_sacct_does_not_know(doctor: Doctor) -> None:
     assert (found["severity"], "no column Extra" in found["text"]) == ("failure", True)
 
 
+def test_sacct_that_cannot_list_its_columns_is_installed(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": sacct(doctor.folder, "")}}}
+    assert doctor.about("collectors.slurm", "columns")["remedy"] == "is slurmdbd running, and can this user query it?"
+
+
 def test_an_accounting_database_that_does_not_answer(doctor: Doctor) -> None:
     complaint = "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 0"
     program = sacct(doctor.folder, COLUMNS, complaint)
@@ -287,6 +294,8 @@ def test_a_disk_that_records_will_fill(doctor: Doctor, monkeypatch: pytest.Monke
     monkeypatch.setattr(shutil, "disk_usage", always(Usage(1 << 22, 0, size)))  # as much again is free
     found = doctor.about("disk", str(doctor.state))
     assert (found["severity"], "so the disk will be full in 28 days" in found["text"]) == ("warning", True), found
+    monkeypatch.setattr(shutil, "disk_usage", always(Usage(1 << 42, 0, 1 << 42)))
+    assert doctor.about("disk", str(doctor.state))["text"].endswith("so the disk will be full in more than 10 years")
 
 
 def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
@@ -297,6 +306,8 @@ def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
     _, findings = doctor.run()
     found = {each["subject"]: each["severity"] for each in findings if each["subject"].startswith("site ")}
     assert found == {"site A": "ok", "site B": "warning", "site C": "ok"}
+    (text,) = [each["text"] for each in findings if each["subject"] == "site B"]
+    assert text.endswith("the last ended 5.0 days ago, more than 3 times its usual interval of 1.0 days")
 
 
 def test_records_of_the_future(doctor: Doctor) -> None:
@@ -480,15 +491,24 @@ def test_the_end_of_the_last_token_of_an_owner(doctor: Doctor, ends: Sequence[in
     assert (found["severity"], bool(found["remedy"])) == (severity, severity == "warning")
 
 
-def test_a_third_party_s_check_is_asked_and_its_fault_hides_no_other(doctor: Doctor) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said", "remedy"),
+    [
+        (ZeroDivisionError("ink"), "ZeroDivisionError: ink", "report this to the authors of the kind"),
+        (PermissionError(13, "no", "/var/ink"), "/var/ink: permission denied", PERMISSION_REMEDY),
+    ],
+)
+def test_a_third_party_s_check_is_asked_and_its_fault_hides_no_other(
+    doctor: Doctor, fault: Exception, said: str, remedy: str
+) -> None:
     async def check(_: RunConfig, context: Context) -> AsyncGenerator[Finding, None]:
         yield Finding(Severity.OK, "printer", f"{context.instance} has paper")
-        raise ZeroDivisionError("ink")
+        raise fault
 
     doctor.sections = {"collectors": {"office": {"kind": "theirs"}}}
     found = in_process(doctor, lambda: NOW, third_party(check))
-    theirs = [(each.subject, each.severity, each.text) for each in found if each.where == "collectors.office"]
-    assert theirs == [("printer", "ok", "office has paper"), ("check", "failure", "ZeroDivisionError: ink")]
+    theirs = [(each.severity, each.text, each.remedy) for each in found if each.where == "collectors.office"]
+    assert theirs == [("ok", "office has paper", ""), ("failure", said, remedy)]
     assert {each.where for each in found} >= {"state_dir", "disk", "daemon", "store"}
 
 

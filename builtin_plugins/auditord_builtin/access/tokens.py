@@ -104,7 +104,8 @@ class TokenFile:
         except FileNotFoundError:
             self._tokens, self._seen = {}, None
         except (OSError, msgspec.DecodeError) as error:
-            raise TokenFileUnusable(f"the tokens in {self._path} cannot be read: {error}") from error
+            remedy = ": run this as root or as the daemon's user" if isinstance(error, PermissionError) else ""
+            raise TokenFileUnusable(f"the tokens in {self._path} cannot be read: {error}{remedy}") from error
         return self._tokens
 
     def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
@@ -256,9 +257,13 @@ def list_command(context: CommandContext, output: str) -> None:
     if output == "json":
         write_json([_shown(each) for each in tokens])
         return
+    rows = [("id", "name", "roles", "validity")] if tokens else []
     for each in tokens:
         over = each.expires is not None and each.expires <= context.now()
-        say(f"{each.token_id}  {each.name}  {','.join(each.roles)}  {'EXPIRED' if over else _until(each)}")
+        rows.append((each.token_id, each.name, ",".join(each.roles), "EXPIRED" if over else _until(each)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 @token_command.command("revoke")
@@ -275,7 +280,7 @@ def revoke_command(context: CommandContext, token_ids: Sequence[str], output: st
 
 
 def _until(token: StoredToken) -> str:
-    return "never expires" if token.expires is None else f"until {format_time(token.expires)}"
+    return "never expires" if token.expires is None else f"until {format_time(token.expires.replace(microsecond=0))}"
 
 
 def _shown(token: StoredToken) -> Mapping[str, Any]:  # Any: JSON

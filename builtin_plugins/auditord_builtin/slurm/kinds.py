@@ -28,6 +28,7 @@ from auditord_hookspecs.checks import Finding, Severity, check_folder, check_pro
 from auditord_hookspecs.mapping import remarks_on_sites
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
+_ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
@@ -69,7 +70,7 @@ async def _check_columns(config: JobsConfig, context: Context) -> Finding:
     try:
         result = await context.run_command(argv, timeout=_PATIENCE, through=config.through)
     except CommandFailed as error:
-        return Finding(Severity.WARNING, "columns", f"sacct does not list its columns: {error}", _REMEDY)
+        return Finding(Severity.WARNING, "columns", f"sacct does not list its columns: {error}", _ACCOUNTING_REMEDY)
     known = {word.lower() for word in result.stdout.decode(errors="replace").split()}
     unknown = [column for column in config.wanted_columns if column.lower() not in known]
     if unknown:
@@ -87,12 +88,10 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
             argv, timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
         )
     except AuditordError as error:
-        return Finding(Severity.FAILURE, "accounting", str(error), "is slurmdbd running, and can this user query it?")
+        return Finding(Severity.FAILURE, "accounting", str(error), _ACCOUNTING_REMEDY)
     complaint = result.stderr.decode(errors="replace").strip()
     if "error" in complaint.lower():  # some versions exit with 0 although they did not reach the database
-        return Finding(
-            Severity.FAILURE, "accounting", complaint[-400:], "is slurmdbd running, and can this user query it?"
-        )
+        return Finding(Severity.FAILURE, "accounting", complaint[-400:], _ACCOUNTING_REMEDY)
     return Finding(Severity.OK, "accounting", "sacct answers a query of this collector")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -112,6 +113,19 @@ def test_the_list_says_whose_and_what_for(host: FakeCommandContext) -> None:
     (token,) = listed(host)
     assert token.keys() == {"id", "name", "roles", "created", "expires"}
     assert (token["name"], token["roles"]) == ("kit", ["writer"])
+    head, line = run(host, "list").stdout.splitlines()
+    assert (head.split(), line.split()[1:4]) == (["id", "name", "roles", "validity"], ["kit", "writer", "until"])
+    assert re.search(r":\d\dZ$", line)
+
+
+def test_a_file_of_others_names_the_remedy(host: FakeCommandContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(host, "kit", "--role", "writer")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # tests may be root's
+    assert str(run(host, "list").exception).endswith("run this as root or as the daemon's user")
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def test_a_deletion_asks_and_keeps_what_was_there(command_line: CommandLine) -> 
     assert [version["action"] for version in command_line.json("history", "gone")] == ["delete"]
     assert "no record has the id 'gone'" in str(command_line.run("delete", "gone", *WHY, "--yes").exception)
     assert command_line.ids("--id", "stays") == ["stays"]
+    never = command_line.run("history", "never")
+    assert (never.exit_code, str(never.exception)) == (1, "no record has the id 'never'")
 
 
 def test_open_records_are_found_by_age_and_closed_after_a_look(command_line: CommandLine) -> None:
@@ -140,6 +142,8 @@ def test_open_records_are_found_by_age_and_closed_after_a_look(command_line: Com
     lost = {"lost-1", "lost-2"}
     assert lost <= set(command_line.ids("--open", *chosen))
     assert "young" not in command_line.ids("--open", "--older-than", "7d")
+    assert command_line.ids("--open", "--older-than", "7d", "--meta", "site=S") == command_line.ids("--open", *chosen)
+    assert command_line.ids("--meta", "site=T2") == command_line.ids("--meta", "meta:site=S") == []
     if command_line.url is not None:
         assert command_line.ids("--open", *chosen, "--url", command_line.url) == command_line.ids("--open", *chosen)
     preview = command_line.run("close", *chosen, "--runtime", "3h", *WHY, "--dry-run")

@@ -56,9 +56,12 @@ def test_on_a_terminal_it_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
     with CliRunner().isolation():
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
         auditord.main(["manual", "words"], standalone_mode=False)
-    (text,) = shown
+        auditord.main(["manual", "slurm"], standalone_mode=False)
+    text, slurm = shown
     assert "quarantine" in text
     assert "**" not in text
+    assert "auditord manual " in slurm
+    assert [link for link in (".md)", "(#") if link in slurm] == []
 
 
 @pytest.mark.slow

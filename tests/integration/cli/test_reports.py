@@ -128,6 +128,13 @@ def test_reports_of_hook_modules_stay_where_they_were(site: Site) -> None:
     assert (refused.exit_code, "which plugin of kind utilisation?" in refused.stderr) == (2, True), refused.output
 
 
+def test_a_label_that_no_record_has_is_named(site: Site) -> None:
+    remark = "remark: no record of this period has the label "
+    mistyped = site.run("report", "usage", *SPAN, "--by", "usr")
+    assert (mistyped.exit_code, f"{remark}usr\n" in mistyped.stderr) == (0, True)
+    assert remark not in site.run("report", "usage", *SPAN, "--by", "user").stderr
+
+
 def test_no_records_make_no_figures(site: Site) -> None:
     nothing = site.run("report", "usage", "--from", "2020-01-01", "--to", "2020-02-01")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
@@ -155,7 +162,30 @@ def test_a_wrong_token_is_refused(site: Site, tmp_path: Path) -> None:
     wrong.write_text("wrong")
     refused = site.run("top", "--url", site.url, "--token-file", str(wrong))
     assert refused.exit_code == 1
-    assert "401" in str(refused.exception)
+    assert str(refused.exception).startswith(f"{site.url} does not accept this token")
+    without = site.run("top", "--url", site.url)
+    assert str(without.exception) == f"{site.url} needs a token: give one with --token-file FILE"
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_query(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    nobody = site.run("top", "--url", "http://127.0.0.1:1")
+    assert str(nobody.exception) == "no answer from http://127.0.0.1:1: Connection refused"
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("records",), ("records", "history", "atlas-0"), ("quarantine", "list")]
+)
+def test_commands_at_a_url_give_a_token(site: Site, tmp_path: Path, command: tuple[str, ...]) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("wrong")
+    done = site.run(*command, "--url", site.url, "--token-file", str(site.token))
+    assert done.exit_code == 0, done.output
+    for token, reason in (((), "needs a token: give"), (("--token-file", str(wrong)), "does not accept this token")):
+        refused = site.run(*command, "--url", site.url, *token)
+        assert (refused.exit_code != 0, reason in f"{refused.stderr}{refused.exception}") == (True, True)
+    unused = site.run(*command, "--token-file", str(wrong))
+    assert (unused.exit_code, "--token-file needs --url" in unused.stderr) == (2, True)
 
 
 def test_reports_work_without_a_daemon(tmp_path: Path) -> None:

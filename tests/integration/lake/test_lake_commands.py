@@ -86,7 +86,10 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
         metrics = daemon.get("/metrics").decode()
         assert "auditord_lake_records 90.0" in metrics
         assert re.search(r"auditord_lake_complete_timestamp_seconds 1\.\d+e\+09", metrics)
-        assert "kit" in command("status").output
+        shown = command("status")
+        assert shown.stdout.splitlines()[0].split() == ["daemon", "feed", "position", "records"]
+        assert re.search(r"^kit ", shown.stdout, re.MULTILINE)
+        assert re.search(r"last commit [\dT:.-]+Z$", shown.stderr, re.MULTILINE)
         status = json.loads(command("status", "--output", "json").stdout)
         assert (status["records"], status["waiting"], status["daemons"]) == (90, 0, {"kit": 90})
         assert_reports_agree(tmp_path, daemon)

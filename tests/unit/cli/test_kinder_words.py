@@ -23,6 +23,16 @@ def test_without_a_command_it_is_a_short_guide() -> None:
     assert all(len(line) <= 80 for line in done.output.splitlines()[2:])
 
 
+@pytest.mark.parametrize("group", [(), ("lake",), ("database",), ("records",), ("waldur",)], ids=str)
+def test_summaries_of_commands_are_whole(group: tuple[str, ...]) -> None:
+    helped = CliRunner().invoke(auditord, [*group, "--help"]).output
+    assert ("Commands:" in helped, "..." in helped.partition("Commands:")[2]) == (True, False)
+
+
+def test_init_writes_the_file_of_its_option() -> None:
+    assert "Write this file instead of" in CliRunner().invoke(auditord, ["init", "--help"]).output
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from auditord import cli
-from auditord.cli import PERMISSION_REMEDY, demo_run
+from auditord.cli import demo_run
 from auditord.cli.demo_run import _ssh_hint  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
 from auditord.config.merging import CONTROL_FILE
-from auditord.errors import DaemonError, OutputClosed
+from auditord.errors import PERMISSION_REMEDY, DaemonError, OutputClosed
 
 
 @pytest.fixture
@@ -115,6 +115,25 @@ def test_a_variable_names_the_configuration_where_no_option_does(
     assert "state in /srv/b" in CliRunner().invoke(cli.auditord, ["config", "check"]).output
     done = CliRunner().invoke(cli.auditord, ["config", "check", "--config", str(tmp_path / "c.yml")])
     assert "state in /srv/c" in done.output
+
+
+def test_a_configuration_of_others_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file, read_bytes = tmp_path / "auditord.yml", Path.read_bytes
+    file.touch(0o000)
+
+    def read(path: Path) -> bytes:
+        if path == file:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_bytes(path)
+
+    def may(path: str | Path, _: int) -> bool:
+        return str(path) != str(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read)  # tests may be root's
+    monkeypatch.setattr("click.types.os.access", may)
+    for words, variable in ((["--config", str(file)], None), ([], str(file))):
+        done = CliRunner().invoke(cli.auditord, ["status", *words], env={"AUDITORD_CONFIG": variable})
+        assert str(done.exception).endswith(f"{file}: Permission denied: {PERMISSION_REMEDY}"), done.output
 
 
 def allow_all_but_the_socket(path: str | Path, _: int) -> bool:

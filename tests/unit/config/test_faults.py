@@ -30,6 +30,11 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
     assert load(own + "authenticators:\n  g: {kind: names}\n").configuration.authenticators.keys() == {"g"}
 
 
+def test_faults_are_in_the_order_of_the_lines(load: Load) -> None:
+    found = faults(load, "logging: {level: loud}\n" + INSTANCE + "    intervall: 5m\napis: {}\nstore: {ulr: x}\n")
+    assert [each.split(":")[1] for each in found] == ["1", "6", "7", "8"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -57,6 +62,10 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
         (
             INSTANCE + "    intervall: 5m",
             "a.yml:5: collectors.big.intervall: there is no such option; did you mean 'interval'? (allowed: enabled, ",
+        ),
+        (
+            INSTANCE + "    interval: -1m",
+            "a.yml:5: collectors.big.interval: '-1m' must not be negative",
         ),
         (
             INSTANCE + "    interval: 300",

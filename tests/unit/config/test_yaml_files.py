@@ -76,6 +76,8 @@ def test_an_anchor_may_be_used_twice() -> None:
         ("a: 1\n---\nb: 2\n", r"a\.yml:2: not YAML: but found another document"),
         ("a: [1\n", r"a\.yml:2: not YAML"),
         ("\ta: 1\n", r"a\.yml:1: not YAML"),
+        ("a:\n  b: 1\n    c: 2\n", r"a\.yml:3: not YAML: mapping values are not allowed here$"),
+        ("a:\n    b: 1\n   c: 2\n", r"a\.yml:3: not YAML: expected <block end>.*; check the indentation of this line$"),
         ("a: &x {b: *x}", "contains it"),
         ("a: !secret x", "tag !secret"),
         ("a: !!python/object:os.system {}", "tag .*python"),
