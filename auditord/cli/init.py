@@ -270,9 +270,8 @@ def _asked(question: Question) -> str:
                 raise click.UsageError(str(error)) from error
         return text
 
-    default, is_shown = question.default, bool(question.default)
-    answer: str = click.prompt(question.text, default=default, show_default=is_shown, value_proc=checked)
-    return answer
+    is_shown = bool(question.default)
+    return str(click.prompt(question.text, default=question.default, show_default=is_shown, value_proc=checked))
 
 
 FRAGMENTS: Final = DEFAULT_FILE.parent / "conf.d"
