@@ -16,7 +16,6 @@ from auditord_hookspecs import (
     Quarantined,
     Record,
     RunConfig,
-    Window,
     hookimpl,
 )
 
@@ -37,30 +36,28 @@ def convert(config: PageLogConfig, line: str) -> Record:
         raise ValueError(f"expected a line such as '17 alice 2026-11-01T08:00:00Z 12': {error}") from error
 
 
-def read(config: PageLogConfig, start: int, window: Window | None) -> Batch:
-    with config.path.open("rb") as log:
+def read(path: Path, start: int) -> list[bytes]:
+    with path.open("rb") as log:
         if log.seek(0, os.SEEK_END) < start:
-            raise AuditordError(f"{config.path} is shorter than at the last run: was it rotated? Rename this collector")
+            raise AuditordError(f"{path} is shorter than at the last run: was it rotated? Rename this collector")
         log.seek(start)
-        lines = [line for line in log.readlines(100_000) if line.endswith(b"\n")]  # an unfinished line waits
-    records, quarantined = list[Record](), list[Quarantined]()
-    for raw in lines:
-        line = raw.decode(errors="backslashreplace").strip()
-        try:
-            record = convert(config, line)
-        except ValueError as error:
-            quarantined.append(Quarantined(source_id=line.split(" ")[0], raw=line, reason=str(error)))
-            continue
-        if window is None or record.start_time in window:
-            records.append(record)
-    return Batch(records, quarantined, checkpoint=start + sum(map(len, lines)))
+        return [line for line in log.readlines(100_000) if line.endswith(b"\n")]  # an unfinished line waits
 
 
 async def collect(config: PageLogConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    position = 0 if context.window else context.checkpoint or 0
-    while (batch := await anyio.to_thread.run_sync(read, config, position, context.window)).checkpoint != position:
-        yield batch
-        position = batch.checkpoint
+    position: int = 0 if context.window else context.checkpoint or 0
+    while lines := await anyio.to_thread.run_sync(read, config.path, position):
+        position += sum(map(len, lines))
+        records, quarantined = list[Record](), list[Quarantined]()
+        for line in (raw.decode(errors="backslashreplace").strip() for raw in lines):
+            try:
+                record = convert(config, line)
+            except ValueError as error:
+                quarantined.append(Quarantined(source_id=line.split(" ")[0], raw=line, reason=str(error)))
+                continue
+            if context.window is None or record.start_time in context.window:
+                records.append(record)
+        yield Batch(records, quarantined, checkpoint=position)
 
 
 @hookimpl
