@@ -1,6 +1,8 @@
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
+from pathlib import Path
+from runpy import run_path
 from threading import Event
 from types import FunctionType
 from typing import Any
@@ -109,6 +111,22 @@ def test_a_module_that_cannot_be_imported_is_named(install: Install, broken: Bro
     assert "acme_bad (entry point bad of acme 1.2) cannot be imported" in text
     assert f"{type(error).__name__}: {error}" in text
     assert "hooks.disabled" in text
+
+
+def test_a_module_that_python_cannot_parse_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "acme_wrong.py"
+    file.write_text('"""Nothing."""\n\nx = = 1\n')
+    entry = HookEntry(HookModule("wrong", "acme_wrong", "acme", "1.2"), partial(run_path, str(file)))
+    assert f"cannot be imported: SyntaxError: invalid syntax ({file}:3)" in refusal(entry)
+
+
+def test_a_declaration_that_returns_its_kind_is_told_to_yield(install: Install) -> None:
+    @hookimpl
+    def auditord_collectors() -> Any:
+        return CollectorKind(name="pages", config=RunConfig, collect=collect)
+
+    expected = "auditord_collectors returns a value of type CollectorKind, not several values: write yield"
+    assert f"acme_x (entry point x of acme 1.2): {expected}" in refusal(install("x", auditord_collectors))
 
 
 def module_for(contract: object) -> HookEntry:
@@ -294,6 +312,7 @@ def run_without_async(config: RunConfig, context: PluginContext) -> None:
 nameless: Any = None
 lacks_config: Any = collect_without_config
 plain_generator: Any = collect_without_async
+lacks_context: Any = partial(collect, RunConfig())
 takes_extra: Any = Wrong().demo
 plain_run: Any = run_without_async
 never_yields: Any = coroutine
@@ -338,7 +357,7 @@ yields: Any = async_generator
         ),
         (
             "auditord_collectors",
-            CollectorKind[Any]("c", RunConfig, collect, inventory=partial(collect, RunConfig())),
+            CollectorKind[Any]("c", RunConfig, collect, inventory=lacks_context),
             "whose inventory takes (context): it must take (config, context)",
         ),
         (
