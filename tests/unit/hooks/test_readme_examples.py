@@ -57,7 +57,7 @@ def run(words: str, **names: Any) -> dict[str, Any]:  # Any: of an example
 
 
 def test_each_piece_is_run_here_or_is_a_file_of_a_distribution() -> None:
-    here = ["Deferred.at(", "check_program", "february =", "def publish"]
+    here = ["Deferred.at(", "check_program", "february =", "def publish", "def test_each_line"]
     distributions = ["class PageLogConfig", 'Panel("pages"']  # test_third_party, test_panels
     assert [block for block in BLOCKS if not any(words in block for words in (*here, *distributions))] == []
 
@@ -108,6 +108,13 @@ def test_the_collector_quarantines_a_line_under_the_id_of_its_job(pagelog: Simpl
     assert (one.source_id, one.raw) == ("17", "17 alice 2026-01-01T08:00:00Z x")
     assert one.reason.startswith("expected a line such as '17 alice 2026-11-01T08:00:00Z 12': invalid literal")
     assert (two.source_id, two.raw) == ("18", "18 b\\xff yesterday 1")
+
+
+def test_the_test_of_the_collector_passes(
+    pagelog: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "auditord_pagelog", pagelog)
+    asyncio.run(run("def test_each_line")["test_each_line_is_read_once"](FakeCollectorContext(), tmp_path))
 
 
 def test_a_check_finds_what_it_looks_at(tmp_path: Path) -> None:
