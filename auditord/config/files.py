@@ -15,7 +15,7 @@ from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord_hookspecs import Section
 from auditord_hookspecs.sources import TlsFiles
 
-_MADE: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
+MADE_LATER: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
 """Options whose files or folders are created later, by the daemon or others."""
 
 
@@ -24,7 +24,7 @@ def missing_files(configuration: Configuration, is_readable: Callable[[Path], bo
     return [
         f"{dotted(path)}: {value} does not exist, or this user may not read it"
         for path, value in _values_in(configuration)
-        if isinstance(value, Path) and path[-1] not in _MADE and not is_readable(value)
+        if isinstance(value, Path) and path[-1] not in MADE_LATER and not is_readable(value)
     ]
 
 

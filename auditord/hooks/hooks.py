@@ -117,7 +117,9 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
 
 
 def blame(error: BaseException) -> str:
-    """Return the text of an error, with the innermost line of code that raised it."""
+    """Return the text of an error, with the innermost line of code that raised it, or that Python cannot parse."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
@@ -196,9 +198,13 @@ def declared_by(module: HookModule, implementation: pluggy.HookImpl, arguments: 
         HookError: it raised, exits included, or returned nothing to iterate.
     """
     try:
-        return tuple(cast("Iterable[Any]", _call(implementation, arguments)))
+        returned = _call(implementation, arguments)
+        if isinstance(returned, Iterable):
+            return tuple(returned)  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     except (Exception, SystemExit) as error:
         raise _failure(module, implementation, error) from error
+    returned_type, name = type(returned).__name__, implementation.function.__name__
+    raise HookError(f"{module}: {name} returns a value of type {returned_type}, not several values: write yield")
 
 
 def _secret_of(module: HookModule, implementation: pluggy.HookImpl, reference: str) -> SecretStr | None:

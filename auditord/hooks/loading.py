@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import pluggy
@@ -101,22 +101,75 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
         yield f"{called}whose config is not a model derived from {named}"
     elif "kind" in declared.config.model_fields:
         yield f"{called}whose config has an option 'kind', which the host adds itself"
-    if reason := _wrong_function(declared):
-        yield f"{called}{reason}"
+    yield from (f"{called}{reason}" for reason in _wrong_functions(declared))
 
 
-def _wrong_function(kind: AnyKind | ImporterKind[Any]) -> str | None:
-    if isinstance(kind, CollectorKind):
-        return "whose collect never yields a batch: write yield" if inspect.iscoroutinefunction(kind.collect) else None
-    if isinstance(kind, PluginKind):
-        yields = inspect.isasyncgenfunction(kind.run) or inspect.isgeneratorfunction(kind.run)
-        return "whose run yields: it is awaited, so remove the yield" if yields else None
-    if isinstance(kind, TransformKind):
-        return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
-    if isinstance(kind, ImporterKind):
-        return "whose open is async: it is called without waiting" if inspect.iscoroutinefunction(kind.open) else None
-    made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
-    return "whose open is not a context manager: decorate it with @asynccontextmanager" if made else None
+Use: TypeAlias = Literal["iterated", "awaited", "called", "opened"]
+
+_FUNCTIONS: Final[Mapping[str, tuple[Use, tuple[str, ...]]]] = {
+    "collect": ("iterated", ("config", "context")),
+    "inventory": ("iterated", ("config", "context")),
+    "check": ("iterated", ("config", "context")),
+    "run": ("awaited", ("config", "context")),
+    "reach": ("awaited", ("config", "context")),
+    "open": ("opened", ("config", "context")),
+    "convert": ("called", ("config", "raw")),
+    "make": ("called", ("config",)),
+    "prefix": ("called", ("config",)),
+    "remarks": ("called", ("config",)),
+    "no_inventory": ("called", ("config",)),
+    "roles": ("called", ("config",)),
+    "names_users": ("called", ("config",)),
+    "job_of": ("called", ("raw",)),
+    "detect": ("called", ("host",)),
+    "demo": ("called", ()),
+}
+"""The functions of kinds with their arguments. ``import_config`` is missing, since its arguments depend on the kind."""
+
+
+def _wrong_functions(kind: AnyKind | ImporterKind[Any]) -> Iterator[str]:
+    for name, (use, arguments) in _FUNCTIONS.items():
+        if (function := getattr(kind, name, None)) is not None:
+            used: Use = "called" if use == "opened" and isinstance(kind, ImporterKind) else use
+            if reason := _wrong_form(name, function, used) or _wrong_arguments(function, arguments):
+                yield f"whose {name} {reason}"
+
+
+def _wrong_form(name: str, function: Function, use: Use) -> str | None:
+    """Return why a function of this form fails in any case; a plain function may return what another one made."""
+    coroutine, generator = inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function)
+    async_generator = inspect.isasyncgenfunction(function)
+    if use == "iterated" and coroutine:
+        return "never yields: write yield"
+    if use == "awaited" and (generator or async_generator):
+        return "yields: it is awaited, so remove the yield"
+    if (use == "iterated" and generator) or (use == "awaited" and _returns_nothing(function)):
+        return f"is not async: write 'async def {name}'"
+    if use == "called" and (coroutine or async_generator):
+        return "is async: it is called without waiting"
+    if use == "opened" and (coroutine or generator or async_generator):
+        return "is not a context manager: decorate it with @asynccontextmanager"
+    return None
+
+
+def _returns_nothing(function: Function) -> bool:
+    """Return whether a plain function is annotated with ``-> None``. A wrapper has the annotations of another one."""
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function) or hasattr(function, "__wrapped__"):
+        return False
+    returned: object = function.__annotations__.get("return", ...)
+    return returned is None or returned == "None"
+
+
+def _wrong_arguments(function: Function, arguments: Sequence[str]) -> str | None:
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a wrapper may add arguments
+    except (TypeError, ValueError):  # a built-in
+        return None
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return f"takes ({', '.join(signature.parameters)}): it must take ({', '.join(arguments)})"
+    return None
 
 
 def specified_hooks() -> Mapping[str, Function]:

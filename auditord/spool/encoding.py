@@ -21,8 +21,10 @@ from auditord_hookspecs import (
     Entry,
     Insert,
     InvalidRecord,
+    LeftOut,
     Produced,
     Provenance,
+    Quarantined,
     Record,
     Replace,
     Role,
@@ -211,6 +213,37 @@ class Prepared(msgspec.Struct, frozen=True):
     pending: Mapping[str, bytes | None] = msgspec.field(default_factory=dict[str, bytes | None])
 
 
+_FIELDS: Final[Sequence[tuple[str, type, type | None]]] = (
+    ("records", Collection, None),  # invalid records are quarantined
+    ("quarantined", Collection, Quarantined),
+    ("skipped", Mapping, int),
+    ("seen", Mapping, datetime),
+    ("pending", Mapping, None),
+    ("left_out", Collection, LeftOut),
+)
+"""The fields of a batch with the types of the field and of its values."""
+
+
+def check_batch(collector: str, batch: object) -> None:
+    """Check the types of a batch, except those of its records and of values that must be JSON.
+
+    Raises:
+        TypeError: the text names the collector and the field.
+    """
+    if not isinstance(batch, Batch):
+        raise TypeError(f"{collector} yields values of type {type(batch).__name__}, not Batch")
+    for name, container, type_of_values in _FIELDS:
+        field: Any = getattr(batch, name)  # Any: a Struct that is made by a call checks none of its fields
+        if not issubclass(type(field), container):
+            raise TypeError(f"{collector}: {name} of a batch is {field!r:.80}, not a {container.__name__}")
+        if type_of_values is None:
+            continue
+        values: Collection[object] = field.values() if container is Mapping else field
+        for value in values:
+            if not isinstance(value, type_of_values):
+                raise TypeError(f"{collector}: {name} of a batch has {value!r:.80}, not {type_of_values.__name__}")
+
+
 def prepare(
     task: str,
     batch: Batch,
@@ -242,10 +275,13 @@ def prepare(
         rows=rows,
         set_aside=set_aside,
         oversized=sum(len(row.body) > MAX_CLIENT_OBJECT_BYTES for row in rows),
-        checkpoint=None if batch.checkpoint is None else to_json(batch.checkpoint),
+        checkpoint=None if batch.checkpoint is None else _json_of(task, "checkpoint", batch.checkpoint),
         settled=settled,
         seen=batch.seen,
-        pending={key: None if value is None else to_json(value) for key, value in batch.pending.items()},
+        pending={
+            key: None if value is None else _json_of(task, f"pending[{key!r}]", value)
+            for key, value in batch.pending.items()
+        },
     )
 
 
@@ -313,13 +349,16 @@ def decode_limits(limits: bytes | None) -> tuple[Role, ...] | None:
     return None if limits is None else _limits.decode(limits)
 
 
-def to_json(value: Any) -> bytes:  # Any: a hook module's value
-    """Encode a hook module's value as JSON.
+def _json_of(collector: str, field: str, value: Any) -> bytes:  # Any: a hook module's value
+    """Encode a collector's value as JSON.
 
     Raises:
         TypeError: the value contains something that JSON cannot represent.
     """
-    return json.dumps(value, separators=(",", ":")).encode()
+    try:
+        return json.dumps(value, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{collector}: {field} of a batch is not JSON: {error}") from error
 
 
 def printable(text: object) -> str:

@@ -29,7 +29,7 @@ from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued
-from auditord.spool.encoding import Operation
+from auditord.spool.encoding import Operation, check_batch
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.runs import RunCounts, Runnable, Turn, latest_tick
@@ -128,7 +128,7 @@ class Instances:
             timeout: overrides the configured time limit.
         """
         (kind, config), wanted = self.collectors[name], request or RunRequest(name)
-        show = partial(_show, observer, self._storage.transform)
+        show = partial(_show, name, observer, self._storage.transform)
         operation: Operation = "replace" if wanted.replace else "insert"
         keep = show if wanted.dry_run else partial(self.keep, name, operation=operation, again=wanted.again)
 
@@ -158,7 +158,12 @@ class Instances:
         )
 
     async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
-        """Store a collector's batch in the spool, without its checkpoint if it was collected ``again``."""
+        """Store a collector's batch in the spool, without its checkpoint if it was collected ``again``.
+
+        Raises:
+            TypeError: the batch has wrong types.
+        """
+        check_batch(name, batch)
         for collector, ids in self._collected:
             if collector == name:
                 ids.update(_ids(batch))
@@ -274,8 +279,9 @@ def _ids(batch: Batch) -> Iterator[str]:
             yield produced.alternate_id
 
 
-async def _show(observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:
+async def _show(name: str, observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:
     """Show a batch to the observer, with its records after the transform."""
+    check_batch(name, batch)
     shown = batch if transform is None else await anyio.to_thread.run_sync(_transformed, batch, transform)
     if observer is not None:
         await observer.shown(shown)

@@ -1,5 +1,6 @@
 """Fakes of the contexts of instances and commands, of remote servers and of a host, which record how they are used."""
 
+import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -15,6 +16,8 @@ import msgspec
 
 from auditord.client.aggregates import Adder
 from auditord.contexts.instances import Child, CommandRunner
+from auditord.database.memory import as_json
+from auditord.spool.encoding import Stage, check_batch, prepare
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
@@ -28,6 +31,7 @@ from auditord_hookspecs import (
     HttpClient,
     HttpOptions,
     InstanceConfig,
+    InvalidRecord,
     JobChoice,
     PluginContext,
     Record,
@@ -36,6 +40,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.http import HttpStatusError, Parameters
 from auditord_hookspecs.terminal import say_lines
+from auditord_hookspecs.wire import decode_record
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -240,16 +245,29 @@ class FakeCollectorContext(FakeContext):
         self.progress = fraction
 
     async def keep(self, batches: AsyncIterator[Batch]) -> list[Record]:
-        """Run a collector: keep each batch as the spool would, and return all records in order."""
+        """Run a collector: keep each batch as the spool would, and return all records in order.
+
+        Records, checkpoint and pending values are encoded and decoded, as between two runs of a daemon.
+
+        Raises:
+            TypeError: a batch has wrong types; a daemon would fail the run.
+            InvalidRecord: a record is invalid; a daemon would quarantine it.
+        """
         records: list[Record] = []
         async for batch in batches:
+            check_batch(self.instance, batch)
+            prepared = prepare(self.instance, batch, self.moment)
+            for refused in prepared.set_aside:
+                if refused.stage is Stage.RECORD:
+                    raise InvalidRecord(f"{refused.source_id}: {refused.reason}")
             self.kept.append(batch)
-            records += [item if isinstance(item, Record) else item.record for item in batch.records]
+            records += [decode_record(row.body) for row in prepared.rows]
             self.remembered.update(batch.seen)
-            pending = {**self.pending_values, **batch.pending}
-            self.pending_values = {key: value for key, value in pending.items() if value is not None}
-            if batch.checkpoint is not None and self.window is None and self.job is None:
-                self.checkpoint = batch.checkpoint
+            pending = {key: None if text is None else json.loads(text) for key, text in prepared.pending.items()}
+            merged = {**self.pending_values, **pending}
+            self.pending_values = {key: value for key, value in merged.items() if value is not None}
+            if prepared.checkpoint is not None and self.window is None and self.job is None:
+                self.checkpoint = json.loads(prepared.checkpoint)
         return records
 
 
@@ -341,8 +359,12 @@ class FakePluginContext(FakeContext):
         return adder.answer()
 
     async def save_state(self, state: Any) -> None:  # Any: JSON of the plugin's own
-        """Keep the state in memory."""
-        self.state = state
+        """Keep the state in memory, as the next run would read it.
+
+        Raises:
+            TypeError: the state cannot be encoded as JSON.
+        """
+        self.state = json.loads(as_json(state))
 
 
 def _without(record: Record, keys: Collection[str]) -> Record:

@@ -57,7 +57,9 @@ class Score(msgspec.Struct, frozen=True, gc=False):
         if self.name not in _checked:
             _check_again(self.name)
         if not (0 <= self.value < math.inf):
-            raise InvalidRecord(f"Parsing '{self.value}' failed.")
+            raise InvalidRecord(
+                f"Parsing '{self.value}' failed: the value of score {self.name!r} must be finite and at least 0"
+            )
         if type(self.value) is not float:  # decoded values always are floats
             force_setattr(self, "value", float(self.value))
 
@@ -83,7 +85,9 @@ class Component(msgspec.Struct, frozen=True, gc=False):
         if self.name not in _checked:
             _check_again(self.name)
         if not 0 <= self.amount <= MAX_AMOUNT:
-            raise InvalidRecord(f"Parsing '{self.amount}' failed.")
+            raise InvalidRecord(
+                f"Parsing '{self.amount}' failed: the amount of component {self.name!r} must be from 0 to 2**63 - 1"
+            )
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

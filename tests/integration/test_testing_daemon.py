@@ -40,6 +40,19 @@ def test_a_collector_runs_and_its_records_are_served(auditord_daemon: StartDaemo
         daemon.get("/nowhere")
 
 
+def test_a_batch_of_wrong_types_names_the_collector_and_stores_nothing(auditord_daemon: StartDaemon) -> None:
+    async def collect(_: RunConfig, __: CollectorContext) -> AsyncIterator[Batch]:
+        yield Batch([make_record("job-1")], skipped=1)  # type: ignore[arg-type] # the mistake
+
+    kind = CollectorKind(name="counting", config=RunConfig, collect=collect)
+    module = ModuleType("miscounting")
+    module.auditord_collectors = hookimpl(lambda: [kind])  # type: ignore[attr-defined] # that is how modules work
+    daemon = auditord_daemon({"collectors": {"jobs": {"kind": "counting"}}}, modules=[module])
+    report = daemon.finish_run("jobs")
+    assert (report.error, report.records) == ("TypeError: jobs: skipped of a batch is 1, not a Mapping", 0)
+    assert daemon.records() == []
+
+
 def test_the_next_daemon_goes_on_where_the_last_one_stopped(auditord_daemon: StartDaemon, module: ModuleType) -> None:
     for expected in (["job-1"], ["job-1", "job-2"]):
         daemon = auditord_daemon({"collectors": {"jobs": {"kind": "counting"}}}, modules=[module])

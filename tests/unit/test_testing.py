@@ -2,11 +2,23 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from auditord.testing import EPOCH, FakeCollectorContext, FakePluginContext, FakeSenderContext, HttpRequest, make_record
-from auditord_hookspecs import Batch, CollectorContext, CommandFailed, HttpOptions, Insert, RecordQuery
+from auditord_hookspecs import (
+    Batch,
+    CollectorContext,
+    CommandFailed,
+    Component,
+    HttpOptions,
+    Insert,
+    InvalidRecord,
+    Record,
+    RecordQuery,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +36,45 @@ async def test_a_collector_meets_again_what_it_left() -> None:
     assert (context.checkpoint, await context.pending()) == (1, {})
     context.moment += timedelta(days=2)
     assert await context.seen(["a"]) == frozenset()
+
+
+wrong: Any = Component  # type checkers find most of these mistakes
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "expected"),
+    [
+        (Batch([Record("a", EPOCH, (wrong("Cores", 4.0, ()),))]), InvalidRecord, "a: .* Expected `int`, got `float`"),
+        (Batch([Record("a", EPOCH, (), meta={"site_id": "s"})]), InvalidRecord, "a: .* Expected `array`, got `str`"),  # type: ignore[dict-item]
+        (Batch(skipped=1), TypeError, "test: skipped of a batch is 1"),  # type: ignore[arg-type]
+        (Batch(checkpoint=Path("/")), TypeError, "test: checkpoint of a batch is not JSON"),
+        (Batch(pending={"a": EPOCH}), TypeError, r"test: pending\['a'\] of a batch is not JSON"),
+    ],
+)
+async def test_a_batch_that_a_daemon_refuses_is_refused(batch: Batch, error: type[Exception], expected: str) -> None:
+    async def collect() -> AsyncIterator[Batch]:
+        yield batch
+
+    with pytest.raises(error, match=expected):
+        await FakeCollectorContext().keep(collect())
+
+
+async def test_values_are_kept_as_json() -> None:
+    async def collect() -> AsyncIterator[Batch]:
+        components: Any = [Component("Cores", 1, ())]
+        yield Batch([Record("a", EPOCH, components)], checkpoint=(1, 2), pending={"a": (3,)})
+
+    context, plugin = FakeCollectorContext(), FakePluginContext()
+    (record,) = await context.keep(collect())
+    assert (record.components, context.checkpoint, await context.pending()) == (
+        (Component("Cores", 1, ()),),
+        [1, 2],
+        {"a": [3]},
+    )
+    await plugin.save_state({"posted": (1, 2)})
+    assert plugin.state == {"posted": [1, 2]}
+    with pytest.raises(TypeError, match="datetime is not JSON serializable"):
+        await plugin.save_state(EPOCH)
 
 
 async def test_commands_are_played_and_remembered() -> None:

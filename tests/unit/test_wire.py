@@ -150,6 +150,13 @@ def test_what_breaks_a_rule_is_refused(members: dict[str, str]) -> None:
         decode_record(body(**members))
 
 
+def test_a_number_out_of_range_is_refused_with_its_name_and_the_rule() -> None:
+    with pytest.raises(InvalidRecord, match=r"'-4' failed: the amount of component 'Cores' must be from 0 to 2\*\*63"):
+        Component("Cores", -4, ())
+    with pytest.raises(InvalidRecord, match="'inf' failed: the value of score 'HS23' must be finite and at least 0"):
+        Score("HS23", float("inf"))
+
+
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[" * 100_000, b"\xff", b'{"record_id":"a\xff"}', b"null", b"[1]"])
 def test_garbage_is_refused(garbage: bytes) -> None:
     with pytest.raises(InvalidRecord):

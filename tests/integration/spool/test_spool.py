@@ -197,9 +197,13 @@ async def test_raw_input_that_is_no_json_is_kept_all_the_same(spool: Spool) -> N
     assert b"2026-03-01" in entry.raw
 
 
-async def test_a_checkpoint_that_is_no_json_keeps_nothing(spool: Spool) -> None:
-    with pytest.raises(TypeError):
-        await spool.enqueue("slurm", Batch([record()], checkpoint={NOON}), ["local"])
+@pytest.mark.parametrize(
+    ("batch", "field"),
+    [(Batch([record()], checkpoint={NOON}), "checkpoint"), (Batch([record()], pending={"a": NOON}), r"pending\['a'\]")],
+)
+async def test_a_batch_whose_values_are_no_json_keeps_nothing(spool: Spool, batch: Batch, field: str) -> None:
+    with pytest.raises(TypeError, match=f"slurm: {field} of a batch is not JSON: Object of type"):
+        await spool.enqueue("slurm", batch, ["local"])
     assert await spool.claim("local", 10) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import fields
 
 from auditord import testing
+from auditord.config.files import MADE_LATER
 from auditord.hooks import load_hooks
 from auditord.hooks.contract_reference import signature
 from auditord.hooks.loading import specified_hooks
@@ -79,6 +80,11 @@ def test_the_tutorial_is_the_distribution_that_is_tested() -> None:
     folder = ROOT / "tests/acceptance/third_party"
     assert f"```python\n{(folder / 'auditord_pagelog.py').read_text()}```" in README
     assert f"```toml\n{(folder / 'pyproject.toml').read_text()}```" in README
+
+
+def test_the_options_whose_files_may_be_missing_are_documented() -> None:
+    (named,) = re.findall(r"leaves out the options (.*?), whose files may", README, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) == MADE_LATER
 
 
 def test_all_that_authors_test_with_is_documented() -> None:

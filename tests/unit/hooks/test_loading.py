@@ -1,5 +1,8 @@
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from pathlib import Path
+from runpy import run_path
 from threading import Event
 from types import FunctionType
 from typing import Any
@@ -108,6 +111,22 @@ def test_a_module_that_cannot_be_imported_is_named(install: Install, broken: Bro
     assert "acme_bad (entry point bad of acme 1.2) cannot be imported" in text
     assert f"{type(error).__name__}: {error}" in text
     assert "hooks.disabled" in text
+
+
+def test_a_module_that_python_cannot_parse_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "acme_wrong.py"
+    file.write_text('"""Nothing."""\n\nx = = 1\n')
+    entry = HookEntry(HookModule("wrong", "acme_wrong", "acme", "1.2"), partial(run_path, str(file)))
+    assert f"cannot be imported: SyntaxError: invalid syntax ({file}:3)" in refusal(entry)
+
+
+def test_a_declaration_that_returns_its_kind_is_told_to_yield(install: Install) -> None:
+    @hookimpl
+    def auditord_collectors() -> Any:
+        return CollectorKind(name="pages", config=RunConfig, collect=collect)
+
+    expected = "auditord_collectors returns a value of type CollectorKind, not several values: write yield"
+    assert f"acme_x (entry point x of acme 1.2): {expected}" in refusal(install("x", auditord_collectors))
 
 
 def module_for(contract: object) -> HookEntry:
@@ -273,7 +292,29 @@ class WithKind(RunConfig):
     kind: str = ""
 
 
+class Wrong:
+    def demo(self, extra: str) -> dict[str, str]:
+        return {extra: ""}
+
+
+async def collect_without_config(context: CollectorContext) -> AsyncIterator[Batch]:
+    yield Batch(checkpoint=context.checkpoint)
+
+
+def collect_without_async(config: RunConfig, context: CollectorContext) -> Iterable[Batch]:
+    yield Batch(checkpoint=[config, context])
+
+
+def run_without_async(config: RunConfig, context: PluginContext) -> None:
+    context.log.info("%s", config)
+
+
 nameless: Any = None
+lacks_config: Any = collect_without_config
+plain_generator: Any = collect_without_async
+lacks_context: Any = partial(collect, RunConfig())
+takes_extra: Any = Wrong().demo
+plain_run: Any = run_without_async
 never_yields: Any = coroutine
 yields: Any = async_generator
 
@@ -299,10 +340,77 @@ yields: Any = async_generator
         ("auditord_plugins", PluginKind[Any]("m", RunConfig, yields), "whose run yields"),
         ("auditord_collectors", CollectorKind[Any]("c", RunConfig, never_yields), "whose collect never yields"),
         ("auditord_senders", SenderKind[Any]("s", InstanceConfig, yields), "decorate it with @asynccontextmanager"),
+        (
+            "auditord_collectors",
+            CollectorKind[Any]("cloudvm", RunConfig, lacks_config),
+            "the kind 'cloudvm' of collectors, whose collect takes (context): it must take (config, context)",
+        ),
+        (
+            "auditord_collectors",
+            CollectorKind[Any]("c", RunConfig, plain_generator),
+            "whose collect is not async: write 'async def collect'",
+        ),
+        (
+            "auditord_collectors",
+            CollectorKind[Any]("c", RunConfig, collect, convert=lacks_config),
+            "whose convert is async: it is called without waiting",
+        ),
+        (
+            "auditord_collectors",
+            CollectorKind[Any]("c", RunConfig, collect, inventory=lacks_context),
+            "whose inventory takes (context): it must take (config, context)",
+        ),
+        (
+            "auditord_collectors",
+            CollectorKind[Any]("c", RunConfig, collect, demo=takes_extra),
+            "whose demo takes (extra): it must take ()",
+        ),
+        (
+            "auditord_plugins",
+            PluginKind[Any]("m", RunConfig, plain_run),
+            "whose run is not async: write 'async def run'",
+        ),
     ],
 )
 def test_a_kind_that_cannot_work_is_refused(install: Install, hook: str, kind: Any, expected: str) -> None:
     assert expected in refusal(install("x", declaring(hook, kind)))
+
+
+def with_log(function: Callable[..., Any]) -> Any:
+    """Pass another argument to a function, as decorators of modules do."""
+
+    @wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        return function("log", *arguments)
+
+    return wrapped
+
+
+class Collecting:
+    def __call__(self, config: RunConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+        return collect(config, context)
+
+    async def collect(self, config: RunConfig, context: CollectorContext, limit: int = 5) -> AsyncIterator[Batch]:
+        yield Batch(checkpoint=[config, context, limit])
+
+
+async def logging_run(log: str, config: RunConfig, context: PluginContext) -> None:
+    context.log.info("%s %s", log, config)
+
+
+@pytest.mark.parametrize(
+    ("hook", "kind"),
+    [
+        ("auditord_collectors", CollectorKind[Any]("c", RunConfig, Collecting())),
+        ("auditord_collectors", CollectorKind[Any]("c", RunConfig, Collecting().collect)),
+        ("auditord_collectors", CollectorKind[Any]("c", RunConfig, partial(Collecting().collect, limit=1))),
+        ("auditord_collectors", CollectorKind[Any]("c", RunConfig, collect, prefix=str, demo=dict)),
+        ("auditord_plugins", PluginKind[Any]("m", RunConfig, with_log(logging_run))),
+        ("auditord_plugins", PluginKind[Any]("m", RunConfig, partial(logging_run, "log"))),
+    ],
+)
+def test_each_form_of_a_function_that_can_work_is_accepted(install: Install, hook: str, kind: Any) -> None:
+    assert load_hooks([], [install("x", declaring(hook, kind))]).modules
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no printer"), SystemExit(1)])

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,12 +29,14 @@ from auditord_hookspecs import (
     Record,
     RunConfig,
     Score,
+    Window,
     checks,
     query,
 )
 from auditord_hookspecs.sources import TlsFiles
 
 README = (Path(__file__).parents[3] / "hookspecs/README.md").read_text()
+PAGELOG = Path(__file__).parents[2] / "acceptance/third_party/auditord_pagelog.py"
 SIGNATURES = {signature(hook) for hook in specified_hooks().values()}
 BLOCKS: list[str] = [
     block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if block.strip() not in SIGNATURES
@@ -54,9 +57,64 @@ def run(words: str, **names: Any) -> dict[str, Any]:  # Any: of an example
 
 
 def test_each_piece_is_run_here_or_is_a_file_of_a_distribution() -> None:
-    here = ["Deferred.at(", "check_program", "february =", "def publish"]
+    here = ["Deferred.at(", "check_program", "february =", "def publish", "def test_each_line"]
     distributions = ["class PageLogConfig", 'Panel("pages"']  # test_third_party, test_panels
     assert [block for block in BLOCKS if not any(words in block for words in (*here, *distributions))] == []
+
+
+@pytest.fixture
+def pagelog() -> SimpleNamespace:
+    """The module of the example distribution."""
+    return SimpleNamespace(**run_path(str(PAGELOG)))
+
+
+def collect(pagelog: SimpleNamespace, log: Path, context: FakeCollectorContext) -> list[str]:
+    config = pagelog.PageLogConfig(path=log)
+    return [record.record_id for record in asyncio.run(context.keep(pagelog.collect(config, context)))]
+
+
+def test_the_collector_reads_a_period_again_from_the_start_of_its_file(
+    pagelog: SimpleNamespace, tmp_path: Path
+) -> None:
+    log, context = tmp_path / "page.log", FakeCollectorContext()
+    log.write_text("1 alice 2026-01-01T08:00:00Z 12\n2 bob 2026-01-01T09:00:00Z 3\n3 carol 2026-01-01T10:")
+    assert collect(pagelog, log, context) == ["pages-1", "pages-2"]
+    assert collect(pagelog, log, context) == []
+    log.write_text(f"{log.read_text()}00:00Z 1\n")
+    nine = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    again = FakeCollectorContext(checkpoint=context.checkpoint, window=Window(nine, nine + timedelta(hours=1)))
+    assert collect(pagelog, log, again) == ["pages-2"]
+    assert collect(pagelog, log, context) == ["pages-3"]
+
+
+def test_the_collector_reads_some_thousand_lines_at_once(pagelog: SimpleNamespace, tmp_path: Path) -> None:
+    log, context = tmp_path / "page.log", FakeCollectorContext()
+    log.write_text("".join(f"{number} alice 2026-01-01T08:00:00Z 12\n" for number in range(10_000)))
+    assert len(set(collect(pagelog, log, context))) == 10_000
+    assert 2 < len(context.kept) < 10
+
+
+def test_the_collector_fails_if_its_file_was_rotated(pagelog: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "page.log").write_text("1 alice 2026-01-01T08:00:00Z 12\n")
+    with pytest.raises(AuditordError, match="shorter than at the last run: was it rotated"):
+        collect(pagelog, tmp_path / "page.log", FakeCollectorContext(checkpoint=1_000))
+
+
+def test_the_collector_quarantines_a_line_under_the_id_of_its_job(pagelog: SimpleNamespace, tmp_path: Path) -> None:
+    log, context = tmp_path / "page.log", FakeCollectorContext()
+    log.write_bytes(b"17 alice 2026-01-01T08:00:00Z x\n18 b\xff yesterday 1\n")
+    assert collect(pagelog, log, context) == []
+    one, two = (job for batch in context.kept for job in batch.quarantined)
+    assert (one.source_id, one.raw) == ("17", "17 alice 2026-01-01T08:00:00Z x")
+    assert one.reason.startswith("expected a line such as '17 alice 2026-11-01T08:00:00Z 12': invalid literal")
+    assert (two.source_id, two.raw) == ("18", "18 b\\xff yesterday 1")
+
+
+def test_the_test_of_the_collector_passes(
+    pagelog: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "auditord_pagelog", pagelog)
+    asyncio.run(run("def test_each_line")["test_each_line_is_read_once"](FakeCollectorContext(), tmp_path))
 
 
 def test_a_check_finds_what_it_looks_at(tmp_path: Path) -> None:
