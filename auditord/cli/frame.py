@@ -20,7 +20,7 @@ _CONFIG = "auditord.config"
 _PROVIDED = "auditord.provided"
 _CONTEXT = "auditord.cli.command_context"
 _DEFAULT_FILE = "/etc/auditord/auditord.yml"
-_SUMMARY = 200
+LONGEST_SUMMARY = 200
 """The longest summary of a command in the help of its group. click cuts those that do not fit a line."""
 
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -172,7 +172,7 @@ def add_config_option(command: click.Command) -> None:
     """Add ``--config`` to a command and its subcommands, and keep click from cutting their summaries; idempotent."""
     if not any(parameter.name == "config_files" for parameter in command.params):
         command.params.append(config_option())
-    command.short_help = command.get_short_help_str(_SUMMARY)
+    command.short_help = command.get_short_help_str(LONGEST_SUMMARY)
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         add_config_option(below)
 

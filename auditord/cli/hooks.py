@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from auditord.cli.frame import Provided
+from auditord.cli.frame import LONGEST_SUMMARY, Provided
 from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import HookError
@@ -57,7 +57,6 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 _HOOK = "auditord_commands"
-_HELP_LENGTH = 200
 
 
 def provided_commands(taken: Collection[str]) -> Mapping[str, Provided]:
@@ -91,7 +90,7 @@ def _declared(hooks: Hooks, faults: list[str]) -> Iterator[tuple[HookModule, Any
 def _from_module(module: HookModule, command: click.Command | Deferred[click.Command]) -> Provided:
     if isinstance(command, Deferred):
         return Provided(command.help, partial(_loaded, module, command))
-    return Provided(command.get_short_help_str(_HELP_LENGTH), lambda: command)
+    return Provided(command.get_short_help_str(LONGEST_SUMMARY), lambda: command)
 
 
 def _loaded(module: HookModule, deferred: Deferred[click.Command]) -> click.Command:

@@ -267,5 +267,7 @@ def test_before_the_first_run_commands_say_that_nothing_has_been_collected_yet(
     }
     result = run("--config", written(json.dumps(configuration)), *words)
     assert result.exception is not None
-    assert f"othing has been collected yet: there is no {state}" in f"{result.output}{result.exception}"
+    said = f"{result.output}{result.exception}"
+    assert f"there is no {state}" in said.lower()
+    assert "nothing has been collected yet" in said
     assert not state.exists()

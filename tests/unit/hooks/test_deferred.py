@@ -88,5 +88,5 @@ def test_all_of_the_built_in_ones_can_be_loaded_and_list_their_commands_as_they_
         commands = provided_commands(())
     assert {"apel", "open-records", "report", "token", "waldur"} <= commands.keys()
     for name, provided in commands.items():
-        assert provided.load().get_short_help_str(80) == provided.help, name
+        assert provided.load().get_short_help_str(200) == provided.help, name
         assert isinstance(provided.load(), click.Command)
