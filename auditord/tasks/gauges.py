@@ -300,8 +300,12 @@ async def look_at_host(
 def _disks(configuration: Configuration) -> Mapping[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for folder in sorted(configuration.data_folders):
-        usage = shutil.disk_usage(folder)
-        found[str(folder)] = (usage.free, usage.total)
+        try:
+            usage = shutil.disk_usage(folder)
+        except OSError as error:
+            _log.warning("%s: its file system cannot be read: %s", folder, error.strerror)
+        else:
+            found[str(folder)] = (usage.free, usage.total)
     return found
 
 

@@ -177,6 +177,18 @@ def test_the_host_is_shown_and_users_are_not(tmp_path: Path) -> None:
         assert "u1" not in daemon.get("/metrics").decode()
 
 
+def test_a_daemon_outlives_the_file_system_of_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.tasks.gauges._HOST_SECONDS", 0.05)
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o750)
+    with running_daemon(tmp_path, {"store": {"url": f"sqlite://{folder}/records.db"}}) as daemon:
+        free = f'auditord_disk_free_bytes{{path="{folder}"}}'
+        wait_for(daemon, re.escape(free))
+        folder.rename(tmp_path / "unmounted")
+        wait_for(daemon, rf"(?s)\A(?!.*{re.escape(free)})")
+        assert daemon.get("/health_check") == b""
+
+
 def test_a_gap_is_named_by_health_and_status(tmp_path: Path) -> None:
     fill(tmp_path / "state", silent=10)
     with running_daemon(tmp_path, {}) as daemon:
