@@ -24,6 +24,7 @@ from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.hooks import Hooks
 from auditord.spool import Spool
+from auditord.spool.encoding import printable
 from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
 
@@ -225,13 +226,14 @@ async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
     """Return an error as one line for the operator, and log unexpected errors with their traceback.
 
-    Errors of the operating system (a file, a connection, a time limit) are expected, since they are not bugs.
+    Errors of the operating system (a file, a connection, a time limit) are expected, since they are not bugs. A file's
+    name in an error can contain bytes that are not UTF-8.
     """
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps the error of its only task
         return describe(task, kind, causes[0])
     if isinstance(error, AuditordError):
-        return str(error)
+        return printable(error)
     log = task_log(task, kind)
     if isinstance(error, OSError):
         log.debug("the error in full", exc_info=error)
@@ -239,7 +241,7 @@ def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
         log.error(
             "unexpected error, please report it to the authors of the kind %s (auditord hooks)", kind, exc_info=error
         )
-    return f"{type(error).__name__}: {error}"
+    return printable(f"{type(error).__name__}: {error}")
 
 
 async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[], datetime]) -> RunReport:
