@@ -207,26 +207,30 @@ class NightlyAudits(Collector):
             async with self.turn.taken():
                 for task in self.tasks():
                     if task in self.tasks():  # a reload may have removed it meanwhile
-                        await self._audit(task, now)
+                        await self._try_to_audit(task, now)
+
+    async def _try_to_audit(self, task: str, now: Callable[[], datetime]) -> None:
+        try:
+            await self._audit(task, now)
+        except AuditordError as error:
+            _log.error("the audit of %s failed: %s", task, error)
+        except (Exception, SystemExit):  # noqa: BLE001 the error boundary of an inventory
+            _log.exception("the audit of %s failed", task)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:
         end = now().replace(hour=0, minute=0, second=0, microsecond=0)
         window = Window(end - timedelta(days=self.section.days), end)
-        try:
-            report = await self.actions.audit(AuditRequest(task, window), None)
-        except AuditordError as error:
-            _log.error("the audit of %s failed: %s", task, error)
-            return
+        report = await self.actions.audit(AuditRequest(task, window), None)
         if report.error is not None:
             _log.error("the audit of %s is incomplete: %s", task, report.error)
             return
         result = NightlyResult(format_time(now()), _missing_by_day(report, window))
         self.results[task] = result
-        await self.spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
         if count := sum(result.missing.values()):
             _log.warning(
                 "%s: %s missing: auditord audit %s --repair", task, counted(count, "record is", "records are"), task
             )
+        await self.spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
 
 
 def _kept(task: str) -> str:

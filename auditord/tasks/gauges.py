@@ -293,8 +293,9 @@ async def look_at_host(
 def _disks(configuration: Configuration) -> Mapping[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for folder in sorted(configuration.data_folders):
-        usage = shutil.disk_usage(folder)
-        found[str(folder)] = (usage.free, usage.total)
+        with suppress(OSError):  # the store's own fault says more
+            usage = shutil.disk_usage(folder)
+            found[str(folder)] = (usage.free, usage.total)
     return found
 
 

@@ -29,7 +29,7 @@ from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued
-from auditord.spool.encoding import Operation, check_batch
+from auditord.spool.encoding import Operation, check_batch, printable
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.runs import RunCounts, Runnable, Turn, latest_tick
@@ -246,7 +246,7 @@ async def collect(
             kept = await keep(batch)
             counts.records += kept.records
             counts.quarantined += kept.quarantined
-            counts.skipped.update(batch.skipped)
+            counts.skipped.update({printable(reason): int(count) for reason, count in batch.skipped.items()})
             for each in batch.left_out:
                 if (each.label, each.name) not in warned:
                     warned.add((each.label, each.name))

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 from auditord.actions import RUN_SECTIONS, Section
 from auditord.config.model import Configuration
 from auditord.config.shown import Changes, compare
-from auditord.errors import ConfigurationError
 from auditord.tasks.instances import Instances, jitter, when
 from auditord.tasks.runs import Backoff, Clock, Listener, run_by_the_clock, run_continuously
 from auditord.tasks.senders import SendLoop
-from auditord_hookspecs import CollectorKind
+from auditord_hookspecs import AuditordError, CollectorKind
 
 
 class _Loop(msgspec.Struct, frozen=True):
@@ -138,6 +137,7 @@ class Reloading:
 
         Raises:
             ConfigurationError: the files are invalid; nothing changes.
+            HookError: a hook module failed to resolve a secret; nothing changes.
         """
         async with self._lock:
             written = await to_thread.run_sync(self._read)
@@ -176,7 +176,7 @@ async def reload_on_hangup(reloading: Reloading) -> None:
         async for _ in signals:
             try:
                 changes = await reloading.reload()
-            except ConfigurationError as error:
+            except AuditordError as error:  # a hook module may fail to resolve a secret
                 _log.error("not reloaded: %s", error)
             else:
                 if changes.restart:

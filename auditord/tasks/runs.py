@@ -24,8 +24,12 @@ from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.hooks import Hooks
 from auditord.spool import Spool
+from auditord.spool.encoding import printable
 from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
+
+_BETWEEN_LOOKS: Final = 60.0
+"""The seconds between two looks whether the system's clock was set back."""
 
 _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
 """Spans to search back for a tick: from an hour, for frequent ticks, to eight years, for any 29 February."""
@@ -76,6 +80,7 @@ class Clock:
         # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+        self._times: Final = dict[str, timedelta | str]()
 
     def add(
         self,
@@ -104,12 +109,14 @@ class Clock:
             if not turn.tick():
                 on_skipped()
 
+        self._times[task] = when
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
         if at_start:
             self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
 
     def remove(self, task: str) -> None:
         """Stop requesting runs of an instance."""
+        self._times.pop(task, None)
         for job in (task, f"{task} at start"):
             if self._scheduler.get_job(job) is not None:
                 self._scheduler.remove_job(job)
@@ -126,11 +133,23 @@ class Clock:
         """Run the clock within the context."""
         self._scheduler.start()
         try:
-            yield
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._follow_system_clock)
+                yield
+                group.cancel_scope.cancel()
         finally:
             self._scheduler.shutdown(wait=False)
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
+
+    async def _follow_system_clock(self) -> NoReturn:
+        """Compute the next ticks again whenever the system's clock was set back. They would come as much later."""
+        while True:
+            before = datetime.now(UTC)
+            await anyio.sleep(_BETWEEN_LOOKS)
+            if datetime.now(UTC) < before:
+                for task, when in self._times.items():
+                    self._scheduler.reschedule_job(task, trigger=_trigger(when))
 
 
 def latest_tick(line: str, now: datetime) -> datetime | None:
@@ -225,13 +244,14 @@ async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
     """Return an error as one line for the operator, and log unexpected errors with their traceback.
 
-    Errors of the operating system (a file, a connection, a time limit) are expected, since they are not bugs.
+    Errors of the operating system (a file, a connection, a time limit) are expected, since they are not bugs. A file's
+    name in an error can contain bytes that are not UTF-8.
     """
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps the error of its only task
         return describe(task, kind, causes[0])
     if isinstance(error, AuditordError):
-        return str(error)
+        return printable(error)
     log = task_log(task, kind)
     if isinstance(error, OSError):
         log.debug("the error in full", exc_info=error)
@@ -239,7 +259,7 @@ def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
         log.error(
             "unexpected error, please report it to the authors of the kind %s (auditord hooks)", kind, exc_info=error
         )
-    return f"{type(error).__name__}: {error}"
+    return printable(f"{type(error).__name__}: {error}")
 
 
 async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[], datetime]) -> RunReport:

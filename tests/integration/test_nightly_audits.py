@@ -22,7 +22,7 @@ from auditord.store.opening import open_store
 from auditord.tasks.audits import NightlyAudits
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig, hookimpl
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, CollectorKind, RunConfig, hookimpl
 
 NOW: Final = datetime(2026, 3, 10, 3, 23, tzinfo=UTC)
 
@@ -34,9 +34,12 @@ class Auditor:
         self.days = [DayCounts(day, "A", each) for day, each in counts.items()]
         self.asked: list[AuditRequest] = []
         self.error: str | None = None
+        self.raises: BaseException | None = None
 
     async def audit(self, request: AuditRequest, _: Observer | None) -> AuditReport:
         self.asked.append(request)
+        if self.raises is not None:
+            raise self.raises
         return AuditReport(request.instance, "", "", self.days, {}, [], error=self.error)
 
 
@@ -94,6 +97,31 @@ async def test_a_night_that_failed_leaves_what_was_known(tmp_path: Path) -> None
         assert sampled(audits) == before != {}
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [AuditordError("no sacct"), TypeError("a bug of the kind"), SystemExit(1)])
+async def test_an_error_of_one_collector_ends_neither_the_daemon_nor_the_night(
+    tmp_path: Path, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    auditor: Any = Auditor()
+    auditor.raises = error
+    async with Spool.opened(tmp_path, lambda: NOW) as spool:
+        await one_night(NightlyAudits(AuditSection(), lambda: ["broken", "slurm"], auditor, spool), auditor)
+    assert [asked.instance for asked in auditor.asked] == ["broken", "slurm"]
+    assert "the audit of broken failed" in caplog.text
+    assert str(error) in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_result_that_cannot_be_stored_ends_no_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    auditor: Any = Auditor(**{"2026-03-08": {"missing": 2}})
+    async with Spool.opened(tmp_path, lambda: NOW):
+        pass
+    async with Spool.opened_read_only(tmp_path, lambda: NOW) as spool:
+        await one_night(NightlyAudits(AuditSection(), lambda: ["slurm"], auditor, spool), auditor)
+    assert "2 records are missing" in caplog.text
+    assert re.search(r"the audit of slurm failed: .*spool\.db", caplog.text)
+
+
 def listing() -> ModuleType:
     async def collect(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
         yield Batch()
@@ -147,6 +175,18 @@ def test_the_host_is_shown_and_users_are_not(tmp_path: Path) -> None:
         assert 'auditord_site_usual_interval_seconds{site="A"} 86400.0' in text
         assert "per_user" not in daemon.get("/metrics").decode()
         assert "u1" not in daemon.get("/metrics").decode()
+
+
+def test_a_daemon_outlives_the_file_system_of_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.tasks.gauges._HOST_SECONDS", 0.05)
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o750)
+    with running_daemon(tmp_path, {"store": {"url": f"sqlite://{folder}/records.db"}}) as daemon:
+        free = f'auditord_disk_free_bytes{{path="{folder}"}}'
+        wait_for(daemon, re.escape(free))
+        folder.rename(tmp_path / "unmounted")
+        wait_for(daemon, rf"(?s)\A(?!.*{re.escape(free)})")
+        assert daemon.get("/health_check") == b""
 
 
 def test_a_gap_is_named_by_health_and_status(tmp_path: Path) -> None:

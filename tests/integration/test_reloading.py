@@ -1,6 +1,9 @@
 """The configuration of a running daemon is exchanged in the middle of its work: nothing is lost, nothing twice."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -10,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import SecretStr
 
 from auditord import supervisor
 from auditord.cli.daemon_client import DaemonClient
@@ -17,6 +21,7 @@ from auditord.cli.daemons import connected
 from auditord.config.loading import load
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration
+from auditord.config.secrets import ResolveSecret
 from auditord.errors import DaemonError
 from auditord.hooks import Hooks, load_hooks
 from auditord.tasks import gauges
@@ -28,6 +33,7 @@ from auditord_hookspecs import (
     CollectorKind,
     RecordQuery,
     RunConfig,
+    Secret,
     hookimpl,
 )
 from auditord_hookspecs.sources import TlsFiles
@@ -42,6 +48,7 @@ class CountingConfig(RunConfig):
     upto: int
     pause_at: int | None = None
     tls: TlsFiles = TlsFiles()
+    password: Secret | None = None
 
 
 class Source:
@@ -82,13 +89,14 @@ class Files:
         self._file = folder / "auditord.yml"
         self._hooks = hooks
         self.state = folder / "state"
+        self.resolve: ResolveSecret = lambda _: None
 
     def write(self, collectors: Any, **others: Any) -> None:
         document = {"state_dir": str(self.state), "api": {"listen": ["127.0.0.1:0"]}, "shutdown": {"grace": "50ms"}}
         self._file.write_text(json.dumps({**document, "collectors": collectors, **others}))
 
     def read(self) -> Configuration:
-        return load([self._file], self._hooks.kinds, {}, lambda _: None)
+        return load([self._file], self._hooks.kinds, {}, self.resolve)
 
 
 @asynccontextmanager
@@ -181,6 +189,32 @@ async def test_a_fault_in_the_files_leaves_the_daemon_as_it_was(tmp_path: Path) 
         assert (await client.reload(dry_run=True)).differences
         assert (await client.reload(dry_run=False)).applied
         await ids_once(client, lambda ids: len(ids) == 2)
+
+
+async def test_a_module_that_cannot_resolve_a_secret_leaves_the_daemon_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hookimpl
+    def auditord_resolve_secret(reference: str) -> SecretStr:
+        raise ConnectionError(f"{reference}: the vault is away")
+
+    module = ModuleType("vault")
+    setattr(module, auditord_resolve_secret.__name__, auditord_resolve_secret)
+    source = Source()
+    files = Files(tmp_path, hooks := source.hooks())
+    files.write({"jobs": {**JOBS, "upto": 1}})
+    monkeypatch.setattr(sys, "stdin", None)  # on a terminal, the signal would end pytest
+    async with daemon(files, hooks) as client:
+        files.resolve = load_hooks([], [entry(module)]).resolve_secret
+        files.write({"jobs": {**JOBS, "upto": 2, "password": "vault:jobs"}})
+        with pytest.raises(DaemonError, match="vault:jobs: the vault is away"):
+            await client.reload(dry_run=False)
+        os.kill(os.getpid(), signal.SIGHUP)
+        with anyio.fail_after(30):
+            while "not reloaded: vault" not in caplog.text:  # noqa: ASYNC110 the daemon sets no event
+                await anyio.sleep(0.01)
+        files.write({"jobs": {**JOBS, "upto": 2}})
+        assert (await client.reload(dry_run=False)).applied
 
 
 async def test_an_unreadable_certificate_is_logged_once_and_not_read_again_after_its_instance_is_removed(

@@ -2,12 +2,14 @@
 
 import json
 import logging
+import os
 import re
 import socket
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -204,6 +206,25 @@ async def test_one_instance_s_failure_touches_no_other(third_party: ThirdParty, 
         await wait_for(f"{url}/records", '"record_id":"job-1"')
         await wait_for(f"{url}/metrics", r'auditord_run_failures_total{kind="jobs",task="bad"} [1-9]')
         assert 'auditord_run_failures_total{kind="jobs",task="good"} 0.0' in await get(f"{url}/metrics")
+
+
+async def test_texts_of_a_run_that_are_not_unicode_end_no_daemon(third_party: ThirdParty, tmp_path: Path) -> None:
+    """Anyone may name a file in a shared folder, and errors name such files."""
+    name = os.fsdecode(b"bad\xff.csv")
+
+    async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
+        skipped: Any = {f"in {name}": Decimal(2), None: 1}
+        yield Batch(skipped=skipped)
+        raise AuditordError(f"{name} stays in place")
+
+    third_party.collect = collect
+    hooks = hooks_of(local, run_metrics, third_party.module())
+    async with daemon(configure(hooks, tmp_path, collectors=JOBS), hooks) as url:
+        report = await third_party.next_report()
+        await wait_for(f"{url}/metrics", r'auditord_skipped_jobs_total\{.*reason="in bad\\\\udcff.csv"')
+    assert (report.error, report.skipped) == (r"bad\udcff.csv stays in place", {r"in bad\udcff.csv": 2, "None": 1})
+    async with Spool.opened_read_only(tmp_path / "state", now) as spool:
+        assert [last.error for [last] in (await spool.last_runs()).values()] == [report.error]
 
 
 async def test_the_time_of_the_last_good_run_is_shown_again_after_a_restart(

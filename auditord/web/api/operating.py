@@ -15,7 +15,7 @@ from aiohttp import web
 
 from auditord.actions import Actions, Closing, Note, Outcome, RecordActions, Retried
 from auditord.config.shown import Changes
-from auditord.errors import ConfigurationError
+from auditord.errors import ConfigurationError, HookError
 from auditord.spool import Spool
 from auditord.store.store import RecordStore
 from auditord.web.answers import JSON, json_answer
@@ -292,6 +292,7 @@ class Reload(Protocol):
 
         Raises:
             ConfigurationError: the files are invalid.
+            HookError: a hook module failed to resolve a secret.
         """
         ...
 
@@ -317,7 +318,7 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
         wanted = await decoded(request, ReloadWanted)
         try:
             changes = await self.reload(dry_run=wanted.dry_run)
-        except ConfigurationError as error:
+        except (ConfigurationError, HookError) as error:
             raise Refused(
                 422, str(error), remedy="run auditord config check; the daemon keeps its running configuration"
             ) from error
