@@ -184,6 +184,27 @@ async def test_many_changes_go_in_several_commits(
     assert rows(table, "a") == await texts(store)
 
 
+async def test_a_run_ends_although_records_keep_arriving(
+    store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would commit a few records at a time all day, and never release records or clean up."""
+    lake_batch, late = store.lake_batch, [job(f"late-{number}") for number in range(5)]
+
+    async def arriving(position: int, limit: int, last: int) -> LakeBatch:
+        batch = await lake_batch(position, limit, last)
+        if late:
+            await put(store, late.pop())
+        return batch
+
+    monkeypatch.setattr(store, "lake_batch", arriving)
+    await put(store, job("job-1"))
+    assert await sync(store, table, "a", LOG) == Synced(1, 1)
+    assert table.facts().positions["a"].is_filling is False
+    late.clear()
+    assert await sync(store, table, "a", LOG) == Synced(2, 1)
+    assert rows(table, "a") == await texts(store)
+
+
 async def test_a_restored_store_syncs_everything_again(tmp_path: Path, table: LakeTable) -> None:
     url, copy = f"sqlite:///{tmp_path}/records.db", tmp_path / "copy.db"
     async with open_store(url, counted_keys=()) as store:
