@@ -124,9 +124,10 @@ async def _take_back(store: RecordStore, table: LakeTable, daemon: str) -> None:
 
 async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeState) -> Synced:
     records = batches = 0
+    last = await store.end_of_feed()  # else a run would not end while records keep arriving
     while True:
         position = await _position(table, daemon, state)
-        batch = await store.lake_batch(position.batch, BATCH_CHANGES)
+        batch = await store.lake_batch(position.batch, BATCH_CHANGES, last)
         if batch.is_empty:
             if position.is_filling:
                 await asyncio.to_thread(table.finish, daemon, position)

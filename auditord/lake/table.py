@@ -361,18 +361,18 @@ class LakeTable(CatalogTable):
                 yield from reader.to_table([task]).to_batches()
 
     def compact(self, daemon: str) -> int:
-        """Merge small files that hold rows of a daemon, and return by how many the number of files shrank.
-
-        Raises:
-            LakeOvertaken: another daemon committed first; nothing is done.
-        """
+        """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
         with self.loaded() as table:
             groups = small_files(_tasks(table, daemon), FILE_RECORDS, SMALL_FILES)
-            if not groups:
-                return 0
             merged = joined(table, groups)
-            _commit(table, {}, merged, ())
-            return len(merged.removed) - len(merged.added)
+
+        def commit(table: Table) -> int:
+            if {file.file_path for file in merged.removed} <= {task.file.file_path for task in _tasks(table, daemon)}:
+                _commit(table, {}, merged, ())
+                return len(merged.removed) - len(merged.added)
+            return 0  # another daemon has rewritten one of them
+
+        return self._try(commit) if groups else 0
 
     def expire(self, keep_since: datetime, needed: int = 0) -> int:
         """Expire old snapshots, delete the files that only they needed, and return the number of deleted files.

@@ -13,7 +13,7 @@ from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
 from auditord.store.changes import has_any, redact
-from auditord.store.feed import read_by_all
+from auditord.store.feed import BEHIND_ALL, end_of_feed, read_by_all
 from auditord.store.lake import (
     LakeBatch,
     LakeOvertaken,
@@ -107,17 +107,22 @@ class LakeStore(Reads, ABC):
         """Return the number of versions of records that the lake may lack."""
         return await self._read(count_unread())
 
-    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
+    async def end_of_feed(self) -> int:
+        """Return the position up to which the feed is final."""
+        return await self._read(end_of_feed())
+
+    async def lake_batch(self, position: int, limit: int, last: int = BEHIND_ALL) -> LakeBatch:
         """Return the next batch: the records of the next slice of the feed. Its number is ``position`` if it is empty.
 
         Args:
             position: the number of the last batch that the lake has. The store forgets batches up to this number.
             limit: the maximum number of records, unless one transaction stored more.
+            last: the position after which records are left to a later run.
 
         Raises:
             LakeDiverged: the store never gave this number, or has forgotten later batches.
         """
-        batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
+        batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit, last)), is_long=True)
         return replace(batch, records=await asyncio.to_thread(copies_of, rows))
 
     async def catch_up(self) -> None:

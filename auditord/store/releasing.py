@@ -196,7 +196,7 @@ def count_unread() -> Work[int]:
     return 0
 
 
-def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
+def take_slice(position: int, limit: int, last: int) -> Work[tuple[LakeBatch, Rows]]:
     """Read the next slice from one snapshot: a batch, and for its records the rows of ``read_records_by_id``.
 
     See :meth:`auditord.store.lake_store.LakeStore.lake_batch`.
@@ -209,7 +209,7 @@ def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
         if name == LAKE and passed > position:
             raise LakeDiverged(f"The lake has batch {position} of this store, but had batch {passed} before.")
     yield from move_consumer(LAKE, position)
-    upto, end = position, (yield from end_of_feed())
+    upto, end = position, min(last, (yield from end_of_feed()))
     while True:
         after, upto = upto, (yield from end_of_slice(upto, end, limit))
         batch, rows = yield from _read_slice(after, upto)

@@ -30,7 +30,7 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
-from auditord.lake.writing import commit_files, partition_of_file, write_rows
+from auditord.lake.writing import commit_files, joined, partition_of_file, write_rows
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
@@ -184,6 +184,27 @@ async def test_many_changes_go_in_several_commits(
     assert rows(table, "a") == await texts(store)
 
 
+async def test_a_run_ends_although_records_keep_arriving(
+    store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would commit a few records at a time all day, and never release records or clean up."""
+    lake_batch, late = store.lake_batch, [job(f"late-{number}") for number in range(5)]
+
+    async def arriving(position: int, limit: int, last: int) -> LakeBatch:
+        batch = await lake_batch(position, limit, last)
+        if late:
+            await put(store, late.pop())
+        return batch
+
+    monkeypatch.setattr(store, "lake_batch", arriving)
+    await put(store, job("job-1"))
+    assert await sync(store, table, "a", LOG) == Synced(1, 1)
+    assert table.facts().positions["a"].is_filling is False
+    late.clear()
+    assert await sync(store, table, "a", LOG) == Synced(2, 1)
+    assert rows(table, "a") == await texts(store)
+
+
 async def test_a_restored_store_syncs_everything_again(tmp_path: Path, table: LakeTable) -> None:
     url, copy = f"sqlite:///{tmp_path}/records.db", tmp_path / "copy.db"
     async with open_store(url, counted_keys=()) as store:
@@ -235,6 +256,31 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
+
+
+@pytest.mark.parametrize("rewrites", [False, True])
+async def test_small_files_are_put_together_although_another_daemon_commits_meanwhile(
+    store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch, *, rewrites: bool
+) -> None:
+    """Merging takes seconds to minutes, and every commit of another daemon would throw it away."""
+    for number in range(8):
+        await put(store, job(f"job-{number}"))
+        await sync(store, table, "a", LOG)
+    await put(store, job("other", meta={"site_id": ("T",)}))
+    if rewrites:
+        await store.amend([Amendment(Action.DELETE, encode_record(job("job-3")), None, "wrong")], SLURM)
+    position = table.position("a")
+    assert position is not None
+    batch = await store.lake_batch(position.batch, 100)
+
+    def joining(*arguments: Any) -> Any:  # Any: those of joined
+        merged = joined(*arguments)
+        table.write("a", position, batch)
+        return merged
+
+    monkeypatch.setattr("auditord.lake.table.joined", joining)
+    assert table.compact("a") == (0 if rewrites else 7)
+    assert rows(table, "a") == await texts(store)
 
 
 async def test_snapshots_expire_although_the_clock_was_ahead_once(store: RecordStore, tmp_path: Path) -> None:
