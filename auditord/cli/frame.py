@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import msgspec
+from typing_extensions import override
 
 from auditord import __version__
 from auditord.config.documents import FILES_VARIABLE
@@ -51,10 +52,10 @@ class Provided(msgspec.Struct, frozen=True):
 class GuessingGroup(click.Group):
     """A group that suggests commands for a misspelt one without importing them."""
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command, or raise an error with suggestions."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -73,12 +74,12 @@ class LazyGroup(GuessingGroup):
         self._module = module
         self._names = names
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted({*self._names, *super().list_commands(ctx)})
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         if cmd_name not in self._names:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(self._module), f"{cmd_name}_command")
@@ -91,11 +92,12 @@ class ExtensibleGroup(GuessingGroup):
 
     further: Callable[[click.Context], click.Command | None] | None = None
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         more = self._further(ctx)
         return sorted({*super().list_commands(ctx), *(more.list_commands(ctx) if more else ())})
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the host's command or, if there is none, a hook module's."""
         if (own := super().get_command(ctx, cmd_name)) is not None:
@@ -123,12 +125,12 @@ class Commands(GuessingGroup):
         self._provided_by = provided
         add_config_option(self)
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted({*self._registered, *super().list_commands(ctx), *self._provided(ctx)})
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         if (registered := self._registered.get(cmd_name)) is None:
             return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name.replace('-', '_')}_command")
@@ -156,6 +158,7 @@ class Commands(GuessingGroup):
         found: Mapping[str, Provided] = ctx.meta[_PROVIDED]
         return found
 
+    @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing the host's commands."""
         with formatter.section("Commands"):

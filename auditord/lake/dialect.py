@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final, LiteralString
 
+from typing_extensions import override
+
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition
 from auditord.store.dialects import Dialect, Key, State
@@ -86,46 +88,46 @@ class LakeDialect(Dialect):
     has_numbers = False
     meta_is_long = False
 
+    @override
     def mentions(self, text: str) -> Sql:
-        """Return a condition that is always true."""
         del text
         return TRUE
 
+    @override
     def has_key(self, key: str) -> Sql:
-        """Return the condition that a record has a meta key."""
         return Sql(f"({self.meta} IS NOT NULL)", (key,))
 
+    @override
     def first_value(self, key: str) -> Sql:
-        """Return the first value under a meta key."""
         return Sql(self.first.format(self.meta), (key,))
 
+    @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """Return the condition that the list under a meta key has one of the values."""
         return Sql(self.overlap.format(self.meta, repeated("%s", ", ", len(values))), (key, *values))
 
+    @override
     def amount_of_one(self, component: str) -> Sql:
-        """Return the amount of the first component of a name."""
         return Sql(f"{self.first.format(self.named)}.amount", (component,))
 
+    @override
     def amounts_of(self, component: str) -> Sql:
-        """Return all amounts of a component, as in :attr:`amounts`."""
         return Sql(self.amounts.format(self.named), (component,))
 
+    @override
     def first_scores(self, component: str) -> Sql:
-        """Return the scores of the first component of a name."""
         return Sql(self.as_json.format(f"{self.first.format(self.named)}.scores"), (component,))
 
+    @override
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """Return the condition that the amount of some component of this name satisfies the comparison."""
         compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
         return Sql(self.any_component.format(compares), (component, amount))
 
+    @override
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """Return the condition that a column has one of the values."""
         return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
 
+    @override
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """Return the first day of a calendar period."""
         day = self.day.format(f"({moment.sql} + 62135596800000000)")
         units: dict[CalendarUnit, LiteralString] = {
             CalendarUnit.DAY: day,
@@ -136,6 +138,7 @@ class LakeDialect(Dialect):
         }
         return Key(Sql(units[unit], moment.parameters), "CAST(CAST({} AS DATE) AS STRING)")
 
+    @override
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Return the states to sum: finished records, and open ones if the query has a time for them."""
         where = all_of([self.own(), where])
@@ -176,10 +179,11 @@ class LakeDialect(Dialect):
         del window
         return TRUE
 
+    @override
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return expressions for the number of records, the first and last stop time, and the sum of runtimes."""
         return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
 
+    @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Return sums of amounts and, in two parts, of products. The sum of four billion products fits 38 digits."""
         del component
@@ -191,13 +195,13 @@ class LakeDialect(Dialect):
 class ClusterDialect(LakeDialect):
     """SQL of clusters. Their views also have the table's own timestamps, by which the cluster skips files."""
 
+    @override
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """Return the timestamp column to compare."""
         del order
         return _INSTANTS[field]
 
+    @override
     def moment(self, moment: datetime) -> object:
-        """Return the instant itself."""
         return moment.astimezone(UTC)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, LiteralString
 
+from typing_extensions import override
+
 from auditord.lake.dialect import ClusterDialect
 from auditord.store.aggregates import Limbs
 from auditord.store.sql import Sql
@@ -51,6 +53,7 @@ class SparkDialect(ClusterDialect):
     as_json = "to_json({})"
     amounts = "nullif(array_join(transform({}, each -> CAST(each.amount AS STRING)), ','), '')"
 
+    @override
     def finished(self, window: Window | None) -> Sql:
         """Return a condition by which Spark skips files, using partition months and column statistics."""
         if window is None:
@@ -58,12 +61,12 @@ class SparkDialect(ClusterDialect):
         begin, end = self.literal_moment(window.start), self.literal_moment(window.stop)
         return Sql(f"stopped_at >= timestamp_micros({begin}) AND started_at < timestamp_micros({end})")
 
+    @override
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return expressions for the number of records, the first and last stop time, and the sum of runtimes."""
         return ["count(*)", "min(stopped)", "max(stopped)", *_pieces("ran")], _PIECES
 
+    @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and of products."""
         del component
         fits: LiteralString = f"CAST({amount} AS DOUBLE) * ran < 9.0E18"
         product = _pieces(f"CASE WHEN {fits} THEN {amount} * ran END")

@@ -7,6 +7,8 @@ digits.
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from auditord.lake.dialect import ClusterDialect
 from auditord.store.dialects import Key
 from auditord.store.sql import Sql
@@ -68,10 +70,11 @@ class TrinoDialect(ClusterDialect):
     high = "bitwise_right_shift_arithmetic({}, 31)"
     low = "bitwise_and({}, 2147483647)"
 
+    @override
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """Return the first day of a calendar period."""
         return Key(super(TrinoDialect, self).first_day(moment, unit).column, self.text_of)
 
+    @override
     def finished(self, window: Window | None) -> Sql:
         """Return a condition by which Trino skips files, using partition months and column statistics."""
         if window is None:

@@ -18,6 +18,7 @@ from typing import Final, LiteralString
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition, compile_query
@@ -141,73 +142,75 @@ class PostgresDialect(StoreDialect):
     has_numbers = False
     meta_is_long = False
 
+    @override
     def entries(self, key: str) -> tuple[Sql, Sql]:
-        """Return the values of a version under a meta key, each once."""
         values: LiteralString = (
             "SELECT DISTINCT value FROM jsonb_array_elements_text(version.meta -> %s::text) AS value"
         )
         return Sql(f"LATERAL ({values}) AS entry", (key,)), Sql("TRUE")
 
+    @override
     def labels_of(self, parts: Sequence[str]) -> Sql:
-        """Return the labels of cells, in the form of meta."""
         members = join(", ", [_label(part) for part in parts])
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
+    @override
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return the number of records, stop times, the number of left-out records (0), and the sum of runtimes."""
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
 
+    @override
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and of products."""
         return [f"sum({column})", f"sum({column}_runtime)"], WHOLE, WHOLE
 
+    @override
     def mentions(self, text: str) -> Sql:
-        """Return the condition that the document contains a text."""
         return Sql("strpos(document, %s) > 0", (encoded(text),))
 
+    @override
     def amounts_of(self, component: str) -> Sql:
-        """Return the sum of all amounts."""
         return Sql(
             f"(SELECT sum((component ->> 'amount')::numeric) FROM {self.components} WHERE {self.name} = %s)",  # noqa: S608 literals
             (component,),
         )
 
+    @override
     def first_scores(self, component: str) -> Sql:
-        """Return the scores of the first component with a name, as JSON."""
         placed = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS placed (component, place)"
         named: LiteralString = f"SELECT {self.scores} FROM {placed} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY place LIMIT 1)", (component,))
 
+    @override
     def moment(self, moment: datetime) -> object:
-        """Return the instant itself."""
         return moment
 
+    @override
     def literal_moment(self, moment: datetime) -> LiteralString:
-        """Return a timestamptz literal."""
         return f"'{literal(moment.isoformat())}'::timestamptz"
 
+    @override
     def literal_span(self, span: timedelta) -> LiteralString:
-        """Return an interval."""
         return f"interval '1 second' * {literal(str(span // _SECOND))}"
 
+    @override
     def has_key(self, key: str) -> Sql:
-        """Return the condition that a record has a meta key."""
         return Sql("coalesce(meta ? %s, FALSE)", (key,))
 
+    @override
     def first_value(self, key: str) -> Sql:
-        """Return the first value under a meta key."""
         return Sql("meta -> %s::text ->> 0", (key,))
 
+    @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
         """Return the condition that the list under a meta key has one of the values. The index on meta serves it."""
         each = repeated("meta @> %s::jsonb", " OR ", len(values))
         return Sql(f"({each})", tuple([msgspec.json.encode({key: [value]}).decode() for value in values]))
 
+    @override
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """Return the condition that a column has one of the values."""
         return Sql(f"{column} = ANY (%s::text[])", (list(values),))
 
+    @override
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
         """Return the column alone if it has few values (sites), many values are wanted, or cells are read.
 
@@ -218,12 +221,13 @@ class PostgresDialect(StoreDialect):
         is_column = self.of_cells or has_few_values or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
 
+    @override
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """Return the column's condition only if it is complete for all records."""
         return column if columns is Columns.COMPLETE else document
 
+    @override
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """Return the first day of a calendar period."""
         local = f"{moment.sql} AT TIME ZONE 'UTC'"
         texts: dict[CalendarUnit, LiteralString] = {
             CalendarUnit.DAY: f"({local})::date",
@@ -234,8 +238,8 @@ class PostgresDialect(StoreDialect):
         }
         return Key(Sql(texts[unit], moment.parameters), "to_char({}, 'YYYY-MM-DD')")
 
+    @override
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Return finished records, and open ones if they count."""
         finished = _state(query, Sql("stop_time"), Sql("runtime"), [_NOT_BACKWARDS, where])
         if query.as_of is None:
             return [finished]
@@ -244,13 +248,13 @@ class PostgresDialect(StoreDialect):
         started = Sql(f"stop_time IS NULL AND start_time <= {stop}")
         return [finished, _state(query, Sql(stop), seconds, [started, where])]
 
+    @override
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return the number of records, the first and last stop time, and the sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
         return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
 
+    @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and of products."""
         if self.is_exact:
             return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
         if self.windowed and component not in SMALL_AMOUNTS:

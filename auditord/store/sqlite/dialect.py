@@ -14,6 +14,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from auditord.database.instants import to_micros
 from auditord.database.readers import Page, Query, take_page
@@ -162,19 +163,21 @@ class SqliteDialect(StoreDialect):
     has_numbers = True
     meta_is_long = True
 
+    @override
     def mentions(self, text: str) -> Sql:
-        """Return the condition that the document contains a text."""
         return Sql("instr(document, %s) > 0", (encoded(text),))
 
+    @override
     def amounts_of(self, component: str) -> Sql:
         """Return all amounts, separated by commas, since their sum might not fit 64 bits."""
         return Sql(f"(SELECT group_concat({self.amount}) FROM {self.components} WHERE {self.name} = %s)", (component,))  # noqa: S608 literals
 
+    @override
     def first_scores(self, component: str) -> Sql:
-        """Return the scores of the first component with a name, as JSON."""
         named: LiteralString = f"SELECT {self.scores} FROM {self.components} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY component.key LIMIT 1)", (component,))
 
+    @override
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """Return the column of a time in a condition.
 
@@ -185,21 +188,21 @@ class SqliteDialect(StoreDialect):
         column, own = _TIMES[field]
         return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
 
+    @override
     def has_key(self, key: str) -> Sql:
-        """Return the condition that a record has a meta key."""
         if _PLAIN_KEY.fullmatch(key):
             return Sql("(json_type(document, %s) IS NOT NULL)", (f'$.meta."{key}"',))
         return Sql("EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)", (key,))
 
+    @override
     def first_value(self, key: str) -> Sql:
-        """Return the first value under a meta key."""
         if _PLAIN_KEY.fullmatch(key):
             return Sql("json_extract(document, %s)", (f'$.meta."{key}"[0]',))
         first: LiteralString = "SELECT json_extract(meta.value, '$[0]') FROM json_each(document, '$.meta') AS meta"
         return Sql(f"({first} WHERE meta.key = %s)", (key,))
 
+    @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """Return the condition that the list under a meta key has one of the values."""
         likely = repeated("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
@@ -207,12 +210,12 @@ class SqliteDialect(StoreDialect):
             (*map(encoded, values), key, *values),
         )
 
+    @override
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """Return the condition that a column has one of the values."""
         return Sql(f"{column} {_is_one_of(values)}", tuple(values))
 
+    @override
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """Return the first day of a calendar period."""
         # Division truncates toward zero, so days are counted from 0001-01-01, a Monday, 719,162 days before 1970.
         day = f"({moment.sql} + 62135596800000000) / 86400000000"
         if unit is CalendarUnit.DAY:  # days and weeks have one length, and numbers are faster to group by
@@ -224,8 +227,8 @@ class SqliteDialect(StoreDialect):
         first_day = _FIRST_DAYS[unit]
         return Key(Sql(first_day.format(seconds), moment.parameters * first_day.count("{0}")))
 
+    @override
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Return finished records, and open ones if they count."""
         finished = _state(query, Sql("stop_time"), [Sql("stop_time >= start_time"), where])
         if query.as_of is None:
             return [finished]
@@ -233,13 +236,13 @@ class SqliteDialect(StoreDialect):
         opened = Sql(f"stop_time IS NULL AND start_time <= {as_of}")
         return [finished, _state(query, Sql(as_of), [opened, where])]
 
+    @override
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return the number of records, the first and last stop time, and the sum of runtimes."""
         columns, limbs = sum_of("ran", is_exact=self.is_exact)
         return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
 
+    @override
     def entries(self, key: str) -> tuple[Sql, Sql]:
-        """Return the values of a version under a meta key, each once."""
         is_first: LiteralString = (
             "meta.key = %s AND NOT EXISTS (SELECT 1 FROM json_each(meta.value) AS earlier"
             " WHERE earlier.value = entry.value AND earlier.key < entry.key)"
@@ -247,26 +250,27 @@ class SqliteDialect(StoreDialect):
         values: LiteralString = "json_each(version.document, '$.meta') AS meta, json_each(meta.value) AS entry"
         return Sql(values), Sql(is_first, (key,))
 
+    @override
     def labels_of(self, parts: Sequence[str]) -> Sql:
         """Return the labels of cells, in the form of a document with meta."""
         members = join(" || ", [_label(part) for part in parts])
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
+    @override
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Return the number of records, stop times, the number of left-out records, and the sum of runtimes."""
         runtimes, limbs = sum_of("runtime", is_exact=self.is_exact)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
 
+    @override
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and of products."""
         amounts, limbs = sum_of(column, is_exact=self.is_exact)
         highs, high_limbs = sum_of(f"{column}_high", is_exact=self.is_exact)
         lows, low_limbs = sum_of(f"{column}_low", is_exact=self.is_exact)
         return [*amounts, *highs, *lows], limbs, (*[40 + limb for limb in high_limbs], *low_limbs)
 
+    @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Return sums of amounts and of products."""
         amounts, amount_limbs = sum_of(amount, is_exact=self.is_exact)
         products, product_limbs = self._products(amount, component)
         return [*amounts, *products], amount_limbs, product_limbs
