@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -235,11 +235,6 @@ class FakeCollectorContext(FakeContext):
         """Return the values that earlier batches have stored."""
         return dict(self.pending_values)
 
-    @property
-    def carried(self) -> Mapping[str, Any]:  # Any: the same
-        """An earlier name of ``pending_values``."""
-        return self.pending_values
-
     def report_progress(self, fraction: float) -> None:
         """Remember the last fraction."""
         self.progress = fraction
@@ -285,7 +280,7 @@ class FakePluginContext(FakeContext):
         backed_up: the arguments of each backup: the folder, ``keep``, ``rate`` and ``dump``.
     """
 
-    stored: Iterable[Record] = ()
+    stored: Sequence[Record] = ()
     asked: list[RecordQuery] = field(default_factory=list[RecordQuery])
     summed: list[AggregateQuery] = field(default_factory=list[AggregateQuery])
     dry_run: bool = False
@@ -320,7 +315,7 @@ class FakePluginContext(FakeContext):
         self.redacted.append((tuple(record_ids), tuple(keys)))
         wanted, before = set(record_ids), list(self.stored)
         self.stored = [_without(record, keys) if record.record_id in wanted else record for record in before]
-        return sum(now is not was for now, was in zip(self.stored, before, strict=True))
+        return sum(new is not old for new, old in zip(self.stored, before, strict=True))
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 nothing is left
         """Return 0, as a store without leftovers."""
