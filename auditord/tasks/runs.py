@@ -28,9 +28,6 @@ from auditord.spool.encoding import printable
 from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
 
-_BETWEEN_LOOKS: Final = 60.0
-"""The seconds between two looks whether the system's clock was set back."""
-
 _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
 """Spans to search back for a tick: from an hour, for frequent ticks, to eight years, for any 29 February."""
 
@@ -80,7 +77,6 @@ class Clock:
         # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
-        self._times: Final = dict[str, timedelta | str]()
 
     def add(
         self,
@@ -109,14 +105,12 @@ class Clock:
             if not turn.tick():
                 on_skipped()
 
-        self._times[task] = when
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
         if at_start:
             self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
 
     def remove(self, task: str) -> None:
         """Stop requesting runs of an instance."""
-        self._times.pop(task, None)
         for job in (task, f"{task} at start"):
             if self._scheduler.get_job(job) is not None:
                 self._scheduler.remove_job(job)
@@ -133,23 +127,11 @@ class Clock:
         """Run the clock within the context."""
         self._scheduler.start()
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._follow_system_clock)
-                yield
-                group.cancel_scope.cancel()
+            yield
         finally:
             self._scheduler.shutdown(wait=False)
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
-
-    async def _follow_system_clock(self) -> NoReturn:
-        """Compute the next ticks again whenever the system's clock was set back. They would come as much later."""
-        while True:
-            before = datetime.now(UTC)
-            await anyio.sleep(_BETWEEN_LOOKS)
-            if datetime.now(UTC) < before:
-                for task, when in self._times.items():
-                    self._scheduler.reschedule_job(task, trigger=_trigger(when))
 
 
 def latest_tick(line: str, now: datetime) -> datetime | None:

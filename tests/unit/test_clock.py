@@ -1,15 +1,11 @@
 """The clock: when it asks for runs."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Self
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
-from apscheduler.schedulers import base
-from apscheduler.triggers import interval
 
-from auditord.tasks import runs
 from auditord.tasks.runs import Clock, Turn, latest_tick
 
 HOUR = timedelta(hours=1)
@@ -75,8 +71,6 @@ async def test_jitter_delays_the_first_run_too(monkeypatch: pytest.MonkeyPatch) 
     slept = list[float]()
 
     async def sleep(seconds: float) -> None:
-        if seconds >= 60:  # between two looks at the system's clock
-            await anyio.sleep_forever()
         slept.append(seconds)
 
     monkeypatch.setattr(anyio, "sleep", sleep)
@@ -85,37 +79,6 @@ async def test_jitter_delays_the_first_run_too(monkeypatch: pytest.MonkeyPatch) 
     async with clock.running():
         await within_seconds(lambda: take(turn))
     assert slept == [45]
-
-
-class SystemClock(datetime):
-    """A system's clock that can be ahead."""
-
-    ahead = NONE
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Self:
-        return super().now(tz) + cls.ahead
-
-
-@pytest.mark.parametrize("when", [timedelta(seconds=0.05), "* * * * *"])
-async def test_ticks_go_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch, when: timedelta | str) -> None:
-    for module in (base, interval, runs):
-        monkeypatch.setattr(module, "datetime", SystemClock)
-    monkeypatch.setattr(runs, "_BETWEEN_LOOKS", 0.02)
-    monkeypatch.setattr(SystemClock, "ahead", 24 * HOUR)
-    clock, turn = Clock(no_delay), Turn()
-    clock.add("slurm", turn, when, NONE, nothing)
-    async with clock.running():
-        await within_seconds(lambda: take(turn))
-        SystemClock.ahead = NONE
-
-        async def is_soon() -> None:
-            while (tick := clock.next_run("slurm")) is None or tick > datetime.now(UTC) + HOUR:  # noqa: ASYNC110 no event
-                await anyio.sleep(0.01)
-
-        await within_seconds(is_soon)
-        if isinstance(when, timedelta):
-            await within_seconds(lambda: take(turn, 3))
 
 
 async def test_an_instance_without_ticks_has_no_next_run() -> None:
