@@ -13,6 +13,7 @@ import yaml
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.faults import dotted
 from auditord.config.model import Configuration, kind_of, source_of
+from auditord.config.secrets import latest
 from auditord_hookspecs import InstanceConfig
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
@@ -120,6 +121,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 def compare(running: Configuration, written: Configuration) -> Changes:
     """Compare two configurations. Secrets are compared, but never shown."""
+    if running.store.password is not None:
+        latest(running.store.password)  # as each new connection does
     instances: list[tuple[str, str]] = []
     restart: list[str] = []
     for section in type(written).model_fields:

@@ -27,6 +27,7 @@ from auditord.hooks import Hooks, load_hooks
 from auditord.tasks import gauges
 from auditord.testing import make_record
 from auditord_builtin import local
+from auditord_builtin.secrets import resolve
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -89,7 +90,7 @@ class Files:
         self._file = folder / "auditord.yml"
         self._hooks = hooks
         self.state = folder / "state"
-        self.resolve: ResolveSecret = lambda _: None
+        self.resolve: ResolveSecret = lambda reference: resolve(reference, {})
 
     def write(self, collectors: Any, **others: Any) -> None:
         document = {"state_dir": str(self.state), "api": {"listen": ["127.0.0.1:0"]}, "shutdown": {"grace": "50ms"}}
@@ -174,6 +175,24 @@ async def test_what_needs_a_restart_changes_nothing(tmp_path: Path) -> None:
         assert (changes.applied, list(changes.restart)) == (False, ["store"])
         await ids_once(client, lambda ids: len(ids) == 1)
     assert set(source.uptos) == {1}
+
+
+async def test_a_rotated_password_of_the_database_needs_no_restart(tmp_path: Path, postgres_url: str) -> None:
+    source = Source()
+    files = Files(tmp_path, hooks := source.hooks())
+    password = tmp_path / "password"
+    password.touch(0o600)
+
+    def rotate(upto: int) -> None:
+        password.write_text(f"secret {upto}")
+        files.write({"jobs": {**JOBS, "upto": upto}}, store={"url": postgres_url, "password": f"file:{password}"})
+
+    rotate(1)
+    async with daemon(files, hooks) as client:
+        for upto in (2, 3):
+            rotate(upto)
+            changes = await client.reload(dry_run=False)
+            assert (changes.instances, changes.restart) == (["collectors.jobs"], [])
 
 
 async def test_a_fault_in_the_files_leaves_the_daemon_as_it_was(tmp_path: Path) -> None:
