@@ -107,6 +107,7 @@ async def run(
                     )
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
+                working.start_soon(runtime.clock.follow_host)
                 status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
                 page = None
                 if configuration.ui.enabled:

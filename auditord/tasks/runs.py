@@ -28,6 +28,9 @@ from auditord.spool.encoding import printable
 from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
 
+_BETWEEN_LOOKS: Final = 60.0
+"""Seconds between two looks at the host's clock."""
+
 _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
 """Spans to search back for a tick: from an hour, for frequent ticks, to eight years, for any 29 February."""
 
@@ -77,6 +80,7 @@ class Clock:
         # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+        self._times: dict[str, timedelta | str] = {}
 
     def add(
         self,
@@ -105,12 +109,14 @@ class Clock:
             if not turn.tick():
                 on_skipped()
 
+        self._times[task] = when
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
         if at_start:
             self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
 
     def remove(self, task: str) -> None:
         """Stop requesting runs of an instance."""
+        self._times.pop(task, None)
         for job in (task, f"{task} at start"):
             if self._scheduler.get_job(job) is not None:
                 self._scheduler.remove_job(job)
@@ -121,6 +127,15 @@ class Clock:
         # A job has no such attribute before the scheduler is started.
         moment: datetime | None = getattr(job, "next_run_time", None)
         return moment
+
+    async def follow_host(self) -> NoReturn:
+        """Schedule ticks anew if the host's clock is set back, since the next ones would come as much later."""
+        while True:
+            await anyio.sleep(_BETWEEN_LOOKS)
+            for task, when in self._times.items():
+                trigger, planned = _trigger(when), self.next_run(task)
+                if planned is not None and planned > trigger.get_next_fire_time(None, datetime.now(UTC)):
+                    self._scheduler.reschedule_job(task, trigger=trigger)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:

@@ -1,11 +1,13 @@
 """The clock: when it asks for runs."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 
 import anyio
 import pytest
 
+from auditord.tasks import runs
 from auditord.tasks.runs import Clock, Turn, latest_tick
 
 HOUR = timedelta(hours=1)
@@ -79,6 +81,33 @@ async def test_jitter_delays_the_first_run_too(monkeypatch: pytest.MonkeyPatch) 
     async with clock.running():
         await within_seconds(lambda: take(turn))
     assert slept == [45]
+
+
+class Ahead(datetime):
+    """The time of a host whose clock is ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(days=100)
+
+
+async def test_ticks_go_on_after_the_clock_of_the_host_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_BETWEEN_LOOKS", 0.05)
+    clock, turn = Clock(no_delay), Turn()
+    with monkeypatch.context() as ahead:
+        for module in ("schedulers.base", "triggers.interval"):
+            ahead.setattr(f"apscheduler.{module}.datetime", Ahead)
+        clock.add("slurm", turn, timedelta(seconds=0.1), NONE, nothing)
+        clock.add("monthly", Turn(), "30 4 1 * *", NONE, nothing)
+        async with clock.running(), anyio.create_task_group() as group:
+            await within_seconds(lambda: take(turn, 2))
+            ahead.undo()
+            group.start_soon(clock.follow_host)
+            await within_seconds(lambda: take(turn, 3))
+            moment = clock.next_run("monthly")
+            assert moment is not None
+            assert moment - datetime.now(UTC) <= timedelta(days=31)
+            group.cancel_scope.cancel()
 
 
 async def test_an_instance_without_ticks_has_no_next_run() -> None:
