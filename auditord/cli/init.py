@@ -462,7 +462,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     for error in found.silent:
         say(f"warning: {error}", err=True)
     if found.silent and not found.collectors and yes:
-        raise found.silent[0]
+        raise ConfigurationError(f"{found.silent[0]}; start it, or leave --yes out to go on without it")
     if not found.collectors:
         say(
             "found no batch system that an installed hook module knows: the configuration only serves the API; "

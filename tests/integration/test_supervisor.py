@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -213,7 +212,7 @@ async def test_texts_of_a_run_that_are_not_unicode_end_no_daemon(third_party: Th
     name = os.fsdecode(b"bad\xff.csv")
 
     async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
-        skipped: Any = {f"in {name}": Decimal(2), None: 1}
+        skipped: Any = {f"in {name}": 2, None: 1}
         yield Batch(skipped=skipped)
         raise AuditordError(f"{name} stays in place")
 
