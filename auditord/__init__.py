@@ -1,3 +1,3 @@
 """auditord: accounting of computing resources for HPC and HTC sites."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
