@@ -48,7 +48,7 @@ async def test_slurm_has_the_priorities_that_were_computed(name: str) -> None:
         }
     )
     context = RealCommands(stored=records)
-    with pytest.raises(PrioritiesNotSet, match="1 of 2 groups, all others ran; unknown: `s"):
+    with pytest.raises(PrioritiesNotSet, match="1 of 2 groups, all others ran; unknown: s"):
         await set_priorities(config, context)
     assert job_factor(name) == "PriorityJobFactor=49001"
     assert run_slurm("sacctmgr", "-nP", "show", "assoc", f"account={name}", "format=fairshare") == "49001"
