@@ -367,7 +367,9 @@ class Child(asyncio.SubprocessProtocol):
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
         last_words = "; ".join(filter(None, map(str.strip, self._stderr.decode(errors="replace").splitlines())))
         text = f"{self._argv[0]} {what}{last_words and ': '}{last_words} (`{command}`)"
-        return CommandFailed(text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much)
+        return CommandFailed(
+            text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much, stderr=last_words
+        )
 
     # -- called by the event loop -------------------------------------------------------------------------------------
 

@@ -62,15 +62,23 @@ class CommandFailed(AuditordError):
             or auditord killed it.
         timed_out: whether auditord killed it because it took too long.
         printed_too_much: whether auditord killed it because it printed too much.
+        stderr: the end of its standard error.
 
     Remedy:
         run the command in the text as the service's user. The checkpoint stays, so no job is lost once it works again.
     """
 
     def __init__(
-        self, text: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
+        self,
+        text: str,
+        *,
+        exit_code: int | None = None,
+        timed_out: bool = False,
+        printed_too_much: bool = False,
+        stderr: str = "",
     ) -> None:
         super().__init__(text)
         self.exit_code = exit_code
         self.timed_out = timed_out
         self.printed_too_much = printed_too_much
+        self.stderr = stderr

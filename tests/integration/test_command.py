@@ -84,7 +84,7 @@ async def test_an_instances_variables_come_before_the_daemons_and_after_the_coll
 async def test_a_failure_carries_the_exit_code_and_the_last_words() -> None:
     with pytest.raises(CommandFailed, match=r"^sh ended with exit code 3: no such; cluster \(`sh -c ") as caught:
         await run_command(["sh", "-c", "echo no such >&2; echo cluster >&2; exit 3"], timeout=MINUTE)
-    assert caught.value.exit_code == 3
+    assert (caught.value.exit_code, caught.value.stderr) == (3, "no such; cluster")
 
 
 @pytest.mark.anyio

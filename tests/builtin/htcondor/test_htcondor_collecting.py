@@ -116,11 +116,13 @@ async def test_one_schedd_that_fails_stops_no_other(pool: Player) -> None:
 async def test_an_exceeded_limit_names_its_option(limit: str, option: str) -> None:
     """The first run reads the whole history, which may be too much for the defaults."""
 
+    reached: dict[str, Any] = {limit: True}
+
     def fail(_: Sequence[str]) -> bytes:
-        raise CommandFailed("`condor_history` was killed", **{limit: True})
+        raise CommandFailed("condor_history was killed", **reached)
 
     at = FakeCollectorContext(moment=NOW, commands=fail)
-    assert f"s1: `condor_history` was killed (option {option})" in (await run_and_fail(config(), at))[1]
+    assert f"s1: condor_history was killed (option {option})" in (await run_and_fail(config(), at))[1]
 
 
 async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:

@@ -21,28 +21,32 @@ END: Final = datetime.fromtimestamp(1795174065, UTC)
 NOW: Final = END + timedelta(minutes=5)
 
 
+def failed(stderr: str) -> CommandFailed:
+    return CommandFailed(f"scontrol ended with exit code 1: {stderr} (`scontrol …`)", exit_code=1, stderr=stderr)
+
+
 @dataclass
 class Slurm:
     """Plays Slurm 22.05: scontrol without JSON over printed texts by question, and sacct over rows; no squeue."""
 
     printed: dict[str, str] = field(default_factory=dict[str, str])
     rows: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    fault: str = ""
+    fault: CommandFailed | None = None
     asked: list[str] = field(default_factory=list[str])
 
     def __call__(self, argv: Sequence[str]) -> bytes:
-        if self.fault:
-            raise CommandFailed(self.fault)
+        if self.fault is not None:
+            raise self.fault
         if argv[0] == "squeue":
             raise CommandFailed("`squeue` cannot start: no program 'squeue'")
         if argv[-1] == "--json":
-            raise CommandFailed("`scontrol` ended with exit code 1: scontrol: unrecognized option '--json'")
+            raise failed("scontrol: unrecognized option '--json'")
         return self._scontrol(argv[3]) if argv[0] == "scontrol" else self._sacct(argv)
 
     def _scontrol(self, question: str) -> bytes:
         self.asked.append(f"scontrol {question}")
         if question not in self.printed:
-            raise CommandFailed("`scontrol` ended with exit code 1: slurm_load_jobs error: Invalid job id specified")
+            raise failed("slurm_load_jobs error: Invalid job id specified")
         return self.printed[question].encode()
 
     def _sacct(self, argv: Sequence[str]) -> bytes:
@@ -148,7 +152,7 @@ async def test_a_job_of_which_scontrol_says_nothing_on_standard_error_is_forgott
 
     def play(argv: Sequence[str]) -> bytes:
         if argv[-1] == form and {"7_4", "11"} & {*argv}:
-            raise CommandFailed(f"`scontrol show job … {form}` ended with exit code 1", exit_code=1)
+            raise failed("")
         return slurm(argv)
 
     slurm = Slurm({"251": TEXT})
@@ -375,9 +379,9 @@ async def test_a_late_note_is_about_the_run_of_that_day(epilog: Epilog) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["`scontrol` ended with exit code 1: Unable to contact slurm controller", "timed out"]
+    "fault", [failed("Unable to contact slurm controller"), CommandFailed("timed out")], ids=["refused", "slow"]
 )
-async def test_while_slurm_does_not_answer_everything_stays(epilog: Epilog, fault: str) -> None:
+async def test_while_slurm_does_not_answer_everything_stays(epilog: Epilog, fault: CommandFailed) -> None:
     epilog.note("251")
     with pytest.raises(CommandFailed, match=r"Unable|timed"):
         await run(config(epilog), context(Slurm(fault=fault)))

@@ -344,11 +344,6 @@ ADVICE: Final = "when sacct knows it, collect its day again (auditord collect â€
 
 
 _FORGOTTEN: Final = "Invalid job id"
-_NOT_FOUND: Final = "ended with exit code 1"
-"""The end of the error if scontrol says on its standard output that it does not find the job.
-
-It does so in JSON, and if slurmctld knows only other tasks of the array.
-"""
 
 _UNSUPPORTED: Final = ("unrecognized option", "invalid option", "Invalid job format", "no program", "serializer")
 _MAX_OUTPUT: Final = 64 * 1024**2
@@ -424,7 +419,8 @@ class Controller:
                 max_output=_MAX_OUTPUT,
             )
         except CommandFailed as error:
-            if _FORGOTTEN in str(error) or str(error).endswith(_NOT_FOUND):
+            # In JSON, and if slurmctld knows only other tasks of the array, scontrol says so on its standard output.
+            if _FORGOTTEN in error.stderr or (error.exit_code == 1 and not error.stderr):
                 return Unclear(FORGOTTEN)
             raise naming_option(error, "scontrol") if error.timed_out else error from error
         printed = result.stdout.decode(errors="replace")
