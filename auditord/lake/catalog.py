@@ -121,7 +121,10 @@ class CatalogTable:
         except (CommitFailedException, ValidationException) as error:
             raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
-            raise NoTable(f"The catalog of the lake {self.location} has no table {self._name}.") from error
+            raise NoTable(
+                f"The catalog of the lake {self.location} has no table {self._name}: restore the catalog, or correct "
+                "lake.catalog."
+            ) from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]
             raise StoreUnavailable(
