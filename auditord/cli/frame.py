@@ -20,7 +20,6 @@ from auditord.config.documents import FILES_VARIABLE
 _CONFIG = "auditord.config"
 _PROVIDED = "auditord.provided"
 _CONTEXT = "auditord.cli.command_context"
-_DEFAULT_FILE = "/etc/auditord/auditord.yml"
 LONGEST_SUMMARY = 200
 """The longest summary of a command in the help of its group. click cuts those that do not fit a line."""
 
@@ -181,7 +180,7 @@ def add_config_option(command: click.Command) -> None:
 
 
 def config_option(
-    text: str = f"Read this file instead of {FILES_VARIABLE} or {_DEFAULT_FILE}; several files are merged.",
+    text: str = f"Read this file instead of {FILES_VARIABLE} or /etc/auditord/auditord.yml; several files are merged.",
 ) -> click.Option:
     """Return the option ``--config`` with this help."""
     return click.Option(
