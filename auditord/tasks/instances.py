@@ -246,7 +246,8 @@ async def collect(
             kept = await keep(batch)
             counts.records += kept.records
             counts.quarantined += kept.quarantined
-            counts.skipped.update({printable(reason): count for reason, count in batch.skipped.items()})
+            for reason, count in batch.skipped.items():
+                counts.skipped[printable(reason)] += count
             for each in batch.left_out:
                 if (each.label, each.name) not in warned:
                     warned.add((each.label, each.name))
