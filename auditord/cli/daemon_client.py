@@ -213,7 +213,9 @@ class DaemonClient:
 def unauthenticated(url: str, *, has_token: bool) -> DaemonError:
     """Return the error for a server that answered 401."""
     if has_token:
-        return DaemonError(f"{url} does not accept this token: it may have expired or been revoked, or belong to another server")
+        return DaemonError(
+            f"{url} does not accept this token: it may have expired or been revoked, or belong to another server"
+        )
     return DaemonError(f"{url} needs a token: give one with --token-file FILE")
 
 

@@ -122,7 +122,7 @@ class Changes(msgspec.Struct, frozen=True):
 def compare(running: Configuration, written: Configuration) -> Changes:
     """Compare two configurations. Secrets are compared, but never shown."""
     if running.store.password is not None:
-        latest(running.store.password)  # as each new connection does
+        latest(running.store.password)  # read a rotated password again, as each new connection does
     instances: list[tuple[str, str]] = []
     restart: list[str] = []
     for section in type(written).model_fields:

@@ -434,6 +434,7 @@ def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence
                 part.outcomes.add(read_line(config, header, text))
         except InvalidRecord as error:
             raw = {"file": name, "line": number, "header": header, "text": text.decode(errors="replace")}
-            part.outcomes.add(Quarantined(f"{name}:{number}", raw, str(error)))  # a reason without the place groups
+            # The reason does not repeat the place, so that entries with equal reasons are counted together.
+            part.outcomes.add(Quarantined(f"{name}:{number}", raw, str(error)))
             part.rejected += text if text.endswith(b"\n") else text + b"\n"
     part.position = replace(part.position, offset=file.tell(), line=number, whole=not text)
