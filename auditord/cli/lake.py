@@ -115,12 +115,7 @@ def forget_command(name: str, *, released: bool, output: str) -> None:
     A daemon that still syncs records under this name syncs all of them again at its next run.
     """
     with closing(ConfiguredLake(load_installation().configuration)) as lake:
-        if not released and (only_here := lake.table.released_rows(name)):
-            raise click.UsageError(
-                f"{counted(only_here, 'record')} of {name} may exist only in the lake, and would be lost: run "
-                "`auditord lake recall` on that daemon's host, or use --released."
-            )
-        removed = lake.table.remove(name)
+        removed = lake.table.remove(name, with_released=released)
     if output == "json":
         write_json({"records": removed})
         return

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pydantic import SecretStr
+from typing_extensions import override
 
 from auditord.errors import ConfigurationError
 
@@ -31,6 +32,16 @@ class ReferencedSecret(SecretStr):
         except ValueError as error:
             _log.warning("cannot read a secret again, so its previous value stays in use: %s", error)
         return self._secret_value
+
+
+class HiddenText(str):
+    """A revealed secret, for a library that needs a text. Printed inside a dictionary or a list, it shows as dots."""
+
+    __slots__ = ()
+
+    @override
+    def __repr__(self) -> str:
+        return "'…'"
 
 
 class UnreadSecret(SecretStr):

@@ -1,30 +1,44 @@
-"""Access to one Iceberg table: its catalog and its files. Their errors become the daemon's own."""
+"""Access to one Iceberg table: its catalog and its files. Their errors become the daemon's own.
 
+All programs that write to the lake can change the table's metadata, and pyiceberg obeys it: a property names a class to
+import, an endpoint for our credentials, or a folder for our files, and every path may point to another file of this
+host. So a loaded table is refused if it has properties other than the known ones, or another location, and each file is
+opened with the operator's settings and below that location.
+"""
+
+import os
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
-from pyiceberg.catalog import Catalog, load_catalog
+from msgspec import MsgspecError
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
     RESTError,
+    ValidationError,
     ValidationException,
 )
-from pyiceberg.io import OutputStream
+from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
+from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.errors import StoreUnavailable
+from auditord.lake.schema import SCHEMA
 from auditord.store.lake import LakeOvertaken
 
 NAMESPACE: Final = "auditord"
@@ -44,6 +58,23 @@ TABLE_PROPERTIES: Final = {
 }
 """Properties of a new table."""
 
+_ALLOWED_PROPERTIES: Final = re.compile(
+    r"write\.parquet\.compression-(codec|level)=[a-z0-9]{1,12}"
+    r"|write\.metadata\.(delete-after-commit\.enabled|previous-versions-max)=[a-z0-9]{1,6}"
+    r"|commit\.manifest(-merge\.enabled|\.min-count-to-merge)=[a-z0-9]{1,6}"
+    r"|commit\.retry\.num-retries=0"
+    # pyiceberg does not use these, only other engines and catalogs do.
+    r"|(owner|comment|gc\.enabled|(history|read|write\.distribution-mode|write\.spark|nessie|polaris)(\..*)?)=.*",
+    re.DOTALL,
+)
+"""Matches NAME=VALUE of the properties that a table may have."""
+
+_LOCATION: Final = "auditord.location"
+"""The property of :class:`LakeFileIO` with the table's location."""
+
+_CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
+"""Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
+
 
 class NoTable(StoreUnavailable):
     """The catalog does not have the table.
@@ -51,6 +82,15 @@ class NoTable(StoreUnavailable):
     Remedy:
         check lake.catalog in the configuration: it names another catalog, or the table was dropped; in that case
         restore the catalog from its backup.
+    """
+
+
+class LakeRefused(StoreUnavailable):
+    """A program that can write to the lake has changed its table in a way that would steer this daemon.
+
+    Remedy:
+        find out who changed the table. Remove the property with another engine (ALTER TABLE … UNSET TBLPROPERTIES in
+        Spark), roll the table back to an earlier snapshot, or restore the catalog from its backup.
     """
 
 
@@ -90,9 +130,9 @@ class CatalogTable:
                 raise StoreUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
                 _make_file(self._properties["uri"])
-                self._catalog = load_catalog(
-                    NAMESPACE, **{**self._properties, "py-io-impl": f"{__name__}.DurableFileIO"}
-                )
+                make = _LakeRestCatalog if self._properties["type"] == "rest" else _LakeSqlCatalog
+                files = {"py-io-impl": f"{__name__}.{LakeFileIO.__name__}", _LOCATION: self.location}
+                self._catalog = make(NAMESPACE, **{**self._properties, **files})
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
             return self._catalog
@@ -114,7 +154,7 @@ class CatalogTable:
 
         Raises:
             LakeOvertaken: another process committed in the meantime.
-            StoreUnavailable: any other error.
+            StoreUnavailable: any other error. That a property could end the process (``sys.exit``) is one too.
         """
         try:
             yield
@@ -130,6 +170,12 @@ class CatalogTable:
             raise StoreUnavailable(
                 f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
+        except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit) as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise LakeRefused(
+                f"The metadata of the lake {self.location} cannot be used: restore the catalog from its backup "
+                f"({text:.200})."
+            ) from error
 
 
 def _make_file(url: str) -> None:
@@ -139,16 +185,103 @@ def _make_file(url: str) -> None:
             make_private(Path(file))
 
 
-class DurableFileIO(PyArrowFileIO):
-    """pyarrow's file systems, except that local files are synchronised to disk before anything refers to them."""
+class _LakeSqlCatalog(SqlCatalog):
+    """A SQL catalog that opens files with the operator's settings only, and refuses a table that would steer us."""
 
+    @override
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return LakeFileIO(self.properties)
+
+    @override
+    def load_table(self, identifier: str | Identifier) -> Table:
+        table = super().load_table(identifier)
+        _refuse_steering(table, self.properties[_LOCATION])
+        return table
+
+
+class _LakeRestCatalog(RestCatalog):
+    """The same for a REST catalog, which may also hand out credentials for the files."""
+
+    _credentials: Properties = EMPTY_DICT
+
+    @override
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        given = self._resolve_storage_credentials(table_response.storage_credentials, table_response.metadata_location)
+        offered = {**table_response.config, **given}
+        self._credentials = {name: value for name, value in offered.items() if _CREDENTIALS.fullmatch(name)}
+        return super()._response_to_table(identifier_tuple, table_response)
+
+    @override
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return LakeFileIO({**self._credentials, **self.properties})
+
+    @override
+    def load_table(self, identifier: str | Identifier) -> Table:
+        table: Table = super().load_table(identifier)
+        _refuse_steering(table, self.properties[_LOCATION])
+        return table
+
+
+def _refuse_steering(table: Table, location: str) -> None:
+    """Raise LakeRefused if the table's metadata would steer this process."""
+    unknown = [name for name, value in table.properties.items() if not _ALLOWED_PROPERTIES.fullmatch(f"{name}={value}")]
+    if unknown:
+        names = ", ".join(repr(name[:80]) for name in sorted(unknown)[:5])
+        raise LakeRefused(
+            f"The table of the lake {location} has properties or values that could steer this daemon: {names}. "
+            "Find out who set them, and remove them with another engine (ALTER TABLE … UNSET TBLPROPERTIES in Spark)."
+        )
+    schema = table.schema()
+    known = [field for field in SCHEMA.fields if field.name in schema.column_names]
+    changed = [
+        field.name for field in known if type(schema.find_field(field.name).field_type) is not type(field.field_type)
+    ]
+    if changed:
+        raise LakeRefused(
+            f"The table of the lake {location} has columns of another type: {', '.join(changed)}. Find out who changed "
+            "them, and restore the catalog from its backup."
+        )
+    if table.location().rstrip("/") != location.rstrip("/"):
+        raise LakeRefused(
+            f"The table of the lake is at {table.location()!r:.200}, not at {location}: correct lake.warehouse; or, if "
+            "the table was moved, restore the catalog."
+        )
+
+
+class LakeFileIO(PyArrowFileIO):
+    """pyarrow's file systems, restricted to files below the table's location.
+
+    Local files are synchronised to disk before anything refers to them.
+    """
+
+    @staticmethod
+    @override
+    def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
+        """Return (scheme, host or bucket, path) of a file.
+
+        Raises:
+            LakeRefused: the file is not below the table's location, or is a symbolic link that leaves it.
+        """
+        parsed = PyArrowFileIO.parse_location(location, properties)
+        top = PyArrowFileIO.parse_location(properties[_LOCATION], properties)
+        inside = parsed[:2] == top[:2] and f"{parsed[2]}/".startswith(f"{top[2].rstrip('/')}/")
+        steps = {".", ".."}.intersection(parsed[2].split("/"))
+        if inside and not steps and top[0] == "file":
+            inside = Path(os.path.realpath(parsed[2])).is_relative_to(os.path.realpath(top[2]))
+        if not inside or steps:
+            raise LakeRefused(
+                f"The table of the lake {properties[_LOCATION]} refers to {location!r:.200}, which is not one of its "
+                "files: find out who added it, and roll the table back to an earlier snapshot."
+            )
+        return parsed
+
+    @override
     def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to write to."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         if scheme != "file":  # object stores make a file durable before they acknowledge it
             return super().new_output(location)
         top = urlparse(self.properties["warehouse"]).path
-        return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(unquote(top)))
+        return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(top))
 
 
 class _LocalFile(PyArrowFile):

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from auditord.config.model import Configuration
+from auditord.config.secrets import HiddenText
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import ConfigurationError
 from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRecords, ReleasedRow
@@ -104,12 +105,10 @@ class ConfiguredLake(ReleasedRecords):
     def _engine(self) -> "Engine":
         section = self._section
         if section.spark is not None:
-            spark: Engine = lake_module("spark_engine", "lake-spark").Spark(
-                section.spark, _revealed(section.spark_token)
-            )
+            spark: Engine = lake_module("spark_engine", "lake-spark").Spark(section.spark, _reveal(section.spark_token))
             return spark
         if section.trino is not None:
-            secrets = _revealed(section.trino_password), _revealed(section.trino_token)
+            secrets = _reveal(section.trino_password), _reveal(section.trino_token)
             trino: Engine = lake_module("trino_engine", "lake-trino").Trino(section.trino, *secrets)
             return trino
         duckdb = lake_module("duckdb_engine")
@@ -123,17 +122,17 @@ class ConfiguredLake(ReleasedRecords):
             make_private_folder(Path(self._warehouse))
 
     def catalog(self) -> dict[str, str]:
-        """Return the catalog properties for pyiceberg. They may contain passwords and must never be printed."""
+        """Return the catalog properties for pyiceberg. Their secrets show as dots when they are printed."""
         section, url = self._section, self._catalog_url()
         properties = {
             "type": "rest" if url.startswith("http") else "sql",
             "uri": url,
             "warehouse": self.warehouse,
-            "token": _revealed(section.token),
+            "token": _reveal(section.token),
             "s3.endpoint": section.s3.endpoint,
             "s3.region": section.s3.region,
             "s3.access-key-id": section.s3.access_key_id,
-            "s3.secret-access-key": _revealed(section.s3.secret_access_key),
+            "s3.secret-access-key": _reveal(section.s3.secret_access_key),
         }
         return {name: value for name, value in properties.items() if value is not None}
 
@@ -150,8 +149,9 @@ class ConfiguredLake(ReleasedRecords):
         if scheme != "postgresql":
             return url
         user, _, host = rest.rpartition("@")
-        password = _revealed(self._section.password)
-        return f"postgresql+psycopg://{user}{'' if password is None else ':' + quote(password, safe='')}@{host}"
+        password = _reveal(self._section.password)
+        login = user if password is None else f"{user}:{quote(password, safe='')}"
+        return HiddenText(f"postgresql+psycopg://{login}@{host}")
 
 
 @contextmanager
@@ -178,5 +178,5 @@ def lake_module(name: str, extra: str = "lake") -> Any:  # Any: a module
         raise ConfigurationError(f"lake: the library {error.name} is missing: {remedy}") from error
 
 
-def _revealed(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+def _reveal(secret: SecretStr | None) -> HiddenText | None:
+    return None if secret is None else HiddenText(secret.get_secret_value())

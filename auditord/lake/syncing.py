@@ -16,9 +16,10 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
+from auditord.lake.positions import LakePosition
 from auditord.lake.pruning import rows_of_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
-from auditord.lake.table import LakePosition, LakeTable
+from auditord.lake.table import LakeTable
 from auditord.lake.writing import Partition
 from auditord.store.lake import LakeDiverged, LakeState, ReleasedRow
 from auditord.store.store import RecordStore

@@ -12,42 +12,45 @@ and numbers change together or not at all. Commits are optimistic. If another da
 rebuilt from the newest snapshot and retried.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import msgspec
 import stamina
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
-    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
-    GreaterThan,
     GreaterThanOrEqual,
     In,
     IsNull,
     LessThan,
     LessThanOrEqual,
     NotNull,
-    Or,
 )
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Snapshot
 
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
+from auditord.lake.positions import (
+    POSITIONS,
+    LakePosition,
+    beyond,
+    newest_with_positions,
+    positions_of,
+    properties_of,
+    refuse_mixed,
+)
 from auditord.lake.pruning import rows_of_daemon, stopped_within
 from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
 from auditord.lake.writing import (
@@ -71,15 +74,12 @@ from auditord.lake.writing import (
     written,
 )
 from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapshot, Released, ReleasedRow
+from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
 TABLE: Final = f"{NAMESPACE}.lake"
 """The table's name in the catalog."""
-
-POSITIONS: Final = "auditord.positions"
-"""Snapshot property with the position of each daemon: the id of its store, the number of its last batch, whether a
-full sync is incomplete, and the number of its last release."""
 
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
@@ -87,22 +87,6 @@ _KEYS: Final = ("record_id", "release", "stop_time")
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is retried while other daemons commit first."""
-
-
-class LakePosition(msgspec.Struct, frozen=True):
-    """The state of the sync of a daemon's store.
-
-    Args:
-        store_id: of the store.
-        batch: the number of its last batch.
-        is_filling: whether a full sync of the store's existing records is incomplete.
-        release: the highest release number that rows have or have had.
-    """
-
-    store_id: str
-    batch: int
-    is_filling: bool = False
-    release: int = 0
 
 
 class LakeFacts(msgspec.Struct, frozen=True):
@@ -215,10 +199,20 @@ class LakeTable(CatalogTable):
 
         self._try(commit)
 
-    def remove(self, daemon: str) -> int:
-        """Delete all rows of a daemon and its position, and return the number of deleted rows."""
+    def remove(self, daemon: str, *, with_released: bool = False) -> int:
+        """Delete all rows of a daemon and its position, and return the number of deleted rows.
+
+        Raises:
+            ConfigurationError: the daemon has released rows, and ``with_released`` is false; nothing is deleted.
+        """
 
         def commit(table: Table) -> int:
+            only_here = int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
+            if only_here and not with_released:
+                raise ConfigurationError(
+                    f"{counted(only_here, 'record')} of {daemon} may exist only in the lake, and would be lost: run "
+                    "`auditord lake recall` on that daemon's host, or use --released."
+                )
             rewritten = without(table, _tasks(table, daemon), not_released(daemon, None))
             _commit(table, {daemon: None}, rewritten, ())
             return _records_in(rewritten.removed) - _records_in(rewritten.added)
@@ -339,11 +333,6 @@ class LakeTable(CatalogTable):
             )
         return ()
 
-    def released_rows(self, daemon: str) -> int:
-        """Count the rows of a daemon with a release number. The lake may have the only copy of their records."""
-        with self.loaded() as table:
-            return int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
-
     def partitions(self) -> Mapping[Partition, Sequence[DataFile]]:
         """Return the data files of the newest snapshot by partition, in order."""
         files = defaultdict[Partition, list[DataFile]](list)
@@ -385,7 +374,7 @@ class LakeTable(CatalogTable):
             LakeOvertaken: another daemon committed first; nothing is deleted.
         """
         with self.loaded() as table:
-            newest = _newest_with_positions(table)
+            newest = newest_with_positions(table)
             return expire(table, keep_since, {needed} if newest is None else {needed, newest.snapshot_id})
 
     def delete_strays(self, made_before: datetime) -> int:
@@ -433,7 +422,7 @@ class LakeTable(CatalogTable):
             snapshot = table.current_snapshot()
             if snapshot is None:
                 return LakeFacts(0, None, 0, 0, 0, {})
-            summary = _properties(snapshot)
+            summary = properties_of(snapshot)
             records, files, size = (
                 int(summary.get(name, 0)) for name in ("total-records", "total-data-files", "total-files-size")
             )
@@ -471,66 +460,6 @@ class LakeTable(CatalogTable):
         raise AssertionError("the last attempt ends or raises")
 
 
-def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: str) -> None:
-    """Raise ConfigurationError for two stores under one name, or for one store under two names."""
-    existing = positions.get(daemon)
-    if existing is not None and existing.store_id != store_id:
-        raise ConfigurationError(
-            f"lake.name: the lake has records of another record store under the name {daemon}: choose another name; "
-            f"or, if that store is lost and this one has its records, `auditord lake forget {daemon}`."
-        )
-    for other, position in positions.items():
-        if other != daemon and position.store_id == store_id:
-            raise ConfigurationError(
-                f"lake.name: the lake has the records of this record store under the name {other}: they would be there "
-                f"twice. Set lake.name: {other}; or, to use the new name, run `auditord lake forget {other}` first."
-            )
-
-
-def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
-    """Return a condition for rows of daemons without a position, or of a batch later than the daemon's position.
-
-    Released rows may have a later batch, since a copy of a record store numbers its batches anew. The condition
-    consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
-    """
-    names = sorted(positions)
-    if not names:
-        return AlwaysTrue()
-    outside = (LessThan(term="daemon", value=names[0]), GreaterThan(term="daemon", value=names[-1]))
-    between = [
-        And(GreaterThan(term="daemon", value=lower), LessThan(term="daemon", value=upper))
-        for lower, upper in pairwise(names)
-    ]
-    later = [
-        And(
-            EqualTo(term="daemon", value=name),
-            GreaterThan(term="batch", value=position.batch),
-            Or(IsNull(term="release"), GreaterThan(term="release", value=position.release)),
-        )
-        for name, position in positions.items()
-    ]
-    return Or(*outside, *between, *later)
-
-
-def positions_of(table: Table) -> Mapping[str, LakePosition]:
-    """Return the positions in the newest snapshot that has any. Snapshots of other engines have none, and keep rows."""
-    snapshot = _newest_with_positions(table)
-    text = "{}" if snapshot is None else _properties(snapshot)[POSITIONS]
-    return {daemon: LakePosition(*each) for daemon, each in json.loads(text).items()}
-
-
-def _newest_with_positions(table: Table) -> Snapshot | None:
-    snapshot = table.current_snapshot()
-    while snapshot is not None and POSITIONS not in _properties(snapshot):
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return snapshot
-
-
-def _properties(snapshot: Snapshot) -> Mapping[str, str]:
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties
-
-
 def _tasks(table: Table, daemon: str, months: Iterable[int | None] | None = None) -> Sequence[FileScanTask]:
     """Return the files that may hold rows of a daemon, of these months only if they are given."""
     tasks = table.scan(EqualTo(term="daemon", value=daemon)).plan_files()
@@ -547,8 +476,9 @@ def _commit(
     reported as failed although the table refers to its files.
     """
     now = {**positions_of(table), **moved}
-    positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
-    commit_files(table, {POSITIONS: json.dumps(positions)}, rewritten.removed, (*rewritten.added, *added))
+    positions = {daemon: each for daemon, each in now.items() if each is not None}
+    text = msgspec.json.encode(positions).decode()
+    commit_files(table, {POSITIONS: text}, rewritten.removed, (*rewritten.added, *added))
 
 
 def _records_in(files: Iterable[DataFile]) -> int:

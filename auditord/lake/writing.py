@@ -19,7 +19,7 @@ from pyiceberg.table import FileScanTask, Table, WriteTask
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
-from auditord.lake.schema import rows_of
+from auditord.lake.schema import PARTITIONS, rows_of
 from auditord.store.lake import LakeBatch, LakeRecord, Released, ReleasedRow
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
@@ -61,7 +61,13 @@ def month_name(number: int) -> str:
 
 
 def partition_of_file(file: DataFile) -> Partition:
-    """Return the partition of a file."""
+    """Return the partition of a file.
+
+    Raises:
+        ValueError: another engine has written it with other partitions.
+    """
+    if len(file.partition) != len(PARTITIONS.fields):
+        raise ValueError(f"{file.file_path} is not in a partition by month and site")
     return file.partition[0], file.partition[1]
 
 

@@ -26,9 +26,10 @@ from typing import Any, Final, cast
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.engines import Engine
 from auditord.lake.opening import lake_module
+from auditord.lake.positions import LakePosition
 from auditord.lake.queries import LakeReader
 from auditord.lake.schema import RECORD_COLUMNS, SCHEMA, records_of, rows_of
-from auditord.lake.table import LakePosition, LakeTable
+from auditord.lake.table import LakeTable
 from auditord.lake.writing import ORDER, month_number, write_rows
 from auditord.store.lake import LakeBatch, LakeState, Released
 from auditord_hookspecs import (

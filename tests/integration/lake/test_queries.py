@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from auditord.errors import StoreUnavailable
 from auditord.lake import engines
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits, LakeUnreadable
+from auditord.lake.positions import POSITIONS
 from auditord.lake.queries import LakeReader
-from auditord.lake.table import POSITIONS, LakeTable
+from auditord.lake.table import LakeTable
 from auditord.store.aggregates_sql import CompiledAggregate
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue, RecordQuery

@@ -21,7 +21,7 @@ from auditord.client.query_string import matches
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake import syncing
 from auditord.lake import table as tables
-from auditord.lake.catalog import DurableFileIO
+from auditord.lake.catalog import LakeFileIO
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import sync, verify
@@ -207,12 +207,12 @@ async def test_sums_that_roll_ups_answer_open_no_file(
 ) -> None:
     read: list[str] = []
 
-    def counting(self: DurableFileIO, location: str) -> PyArrowFile:
+    def counting(self: LakeFileIO, location: str) -> PyArrowFile:
         read.append(location)
         return new_input(self, location)
 
-    new_input = DurableFileIO.new_input
-    monkeypatch.setattr(DurableFileIO, "new_input", counting)
+    new_input = LakeFileIO.new_input
+    monkeypatch.setattr(LakeFileIO, "new_input", counting)
     records = [job(number, meta={"site_id": (f"S{number % 3}",)}) for number in range(1, 40)]
     until_then = TimeCompares(TimeField.STOP, Comparison.LT, START + 12 * DAY + timedelta(hours=7))
     one = AggregateQuery(IdEquals("job-7"), usage=(ComponentUsage("Cores"),))

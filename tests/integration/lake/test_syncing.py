@@ -26,10 +26,11 @@ from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.exporting import LAYOUTS, Exported, export
 from auditord.lake.opening import lake_of
+from auditord.lake.positions import POSITIONS, LakePosition, beyond, positions_of
 from auditord.lake.queries import LakeReader
 from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
-from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
+from auditord.lake.table import TABLE, LakeMoved, LakeTable
 from auditord.lake.writing import commit_files, joined, partition_of_file, write_rows
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch

@@ -1,0 +1,258 @@
+"""A hostile writer of the shared lake changes its metadata: no daemon obeys, ends, or tells its secrets."""
+
+# pyiceberg's classes get their signatures while they are made; mypy checks the rest.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from auditord.config.model import Configuration
+from auditord.lake.catalog import LakeRefused
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.opening import ConfiguredLake
+from auditord.lake.queries import LakeReader
+from auditord.lake.table import LakeTable
+from auditord_hookspecs import AggregateQuery, ComponentUsage, RecordQuery
+from tests.integration.lake.asked_lake import asked_lake, listed
+from tests.integration.lake.killed import lake_in
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+CORES: Final = AggregateQuery(usage=(ComponentUsage("Cores"),))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[LakeTable]:
+    table = asked_lake(tmp_path)
+    yield table
+    table.close()
+
+
+def metadata_of(table: LakeTable) -> Path:
+    folder = Path(table.location.removeprefix("file://")).parents[1]
+    with sqlite3.connect(folder / "catalog.db") as catalog:
+        [[location]] = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+    catalog.close()
+    return Path(location.removeprefix("file://"))
+
+
+def change(table: LakeTable, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change the newest metadata in its file, as a hostile writer would."""
+    file = metadata_of(table)
+    content = json.loads(file.read_text())
+    edit(content)
+    file.write_text(json.dumps(content))
+
+
+async def ask(table: LakeTable, folder: Path) -> None:
+    """Do what a reader and a run of this daemon do."""
+    reader = LakeReader(table, None, DuckDb(EngineLimits(256 << 20, 1, folder / "spill")))
+    try:
+        await reader.aggregate(CORES)
+        await listed(reader, RecordQuery())
+        table.facts()
+        table.remove("b", with_released=True)
+        table.compact("a")
+        table.expire(datetime(9000, 1, 1, tzinfo=UTC))
+        table.delete_strays(datetime(2000, 1, 1, tzinfo=UTC))
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("py-io-impl", "sys.exit"),
+        ("py-io-impl", "antigravity.nothing"),
+        ("write.py-location-provider.impl", "sys.exit"),
+        ("write.data.path", "file:///tmp/elsewhere"),
+        ("write.metadata.path", "file:///tmp/elsewhere"),
+        ("write.object-storage.enabled", "true"),
+        ("s3.endpoint", "http://127.0.0.1:1"),
+        ("s3.access-key-id", "theirs"),
+        ("warehouse", "file:///tmp/elsewhere"),
+        ("commit.retry.num-retries", "99"),
+        ("schema.name-mapping.default", "[]"),
+        ("write.metadata.previous-versions-max", "1" * 5_000),
+    ],
+)
+async def test_a_property_that_would_steer_the_daemon_is_refused_by_name(
+    table: LakeTable, tmp_path: Path, name: str, value: str
+) -> None:
+    change(table, lambda metadata: metadata["properties"].update({name: value}))
+    with pytest.raises(LakeRefused, match=rf"'{name}'.*UNSET TBLPROPERTIES"):
+        await ask(table, tmp_path)
+    with pytest.raises(LakeRefused, match=name):
+        table.open()
+
+
+async def test_properties_that_only_other_engines_use_are_no_reason_to_refuse(table: LakeTable, tmp_path: Path) -> None:
+    ours = {"owner": "kit", "write.distribution-mode": "hash", "write.parquet.compression-level": "9"}
+    change(table, lambda metadata: metadata["properties"].update(ours))
+    await ask(table, tmp_path)
+
+
+async def test_the_files_are_opened_with_the_settings_of_the_operator_alone(table: LakeTable) -> None:
+    change(table, lambda metadata: metadata["properties"].update({"read.split.target-size": "1"}))
+    with table.loaded() as opened:
+        assert "read.split.target-size" not in opened.io.properties
+
+
+async def test_another_location_is_refused(table: LakeTable, tmp_path: Path) -> None:
+    change(table, lambda metadata: metadata.update({"location": (tmp_path / "elsewhere").as_uri()}))
+    with pytest.raises(LakeRefused, match=r"elsewhere.*lake\.warehouse"):
+        await ask(table, tmp_path)
+
+
+def named(table: LakeTable, where: str) -> Callable[[dict[str, Any]], object]:
+    def edit(metadata: dict[str, Any]) -> None:
+        for snapshot in metadata["snapshots"]:
+            snapshot["manifest-list"] = where.format(table.location)
+
+    return edit
+
+
+@pytest.mark.parametrize("where", ["file:///etc/passwd", "{}/../../catalog.db", "{}/a/link", "http://127.0.0.1:1/x"])
+async def test_a_file_outside_of_the_table_is_refused(table: LakeTable, tmp_path: Path, where: str) -> None:
+    folder = Path(table.location.removeprefix("file://")) / "a"
+    folder.mkdir()
+    (folder / "link").symlink_to("/etc/passwd")
+    change(table, named(table, where))
+    with pytest.raises(LakeRefused, match="not one of its files"):
+        await ask(table, tmp_path)
+
+
+async def test_a_metadata_file_outside_of_the_table_is_not_read(table: LakeTable, tmp_path: Path) -> None:
+    folder = Path(table.location.removeprefix("file://")).parents[1]
+    with sqlite3.connect(folder / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = 'file:///etc/passwd'")
+    catalog.close()
+    with pytest.raises(LakeRefused, match="/etc/passwd"):
+        await ask(table, tmp_path)
+
+
+def test_only_files_of_the_table_are_deleted(table: LakeTable, tmp_path: Path) -> None:
+    """Metadata that a commit no longer needs is deleted: a list of it may name any file."""
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    outdated = [{"metadata-file": precious.as_uri(), "timestamp-ms": 1}]
+
+    def edit(metadata: dict[str, Any]) -> None:
+        metadata["metadata-log"] = outdated + metadata["metadata-log"]
+        metadata["properties"]["write.metadata.previous-versions-max"] = "1"
+
+    change(table, edit)
+    with pytest.warns(UserWarning, match="not one of its files"):
+        table.remove("a")
+    assert precious.exists()
+
+
+class RestCatalogServer(BaseHTTPRequestHandler):
+    """A REST catalog that knows one table, and hands out credentials for its files."""
+
+    protocol_version = "HTTP/1.1"
+    metadata: Path
+
+    def do_GET(self) -> None:
+        answer: dict[str, Any] = {"defaults": {}, "overrides": {}}
+        if not self.path.startswith("/v1/config"):
+            given = {"s3.access-key-id": "handed out", "s3.endpoint": "http://given", "py-io-impl": "sys.exit"}
+            where = f"file://{self.metadata}"
+            answer = {"metadata-location": where, "metadata": json.loads(self.metadata.read_text()), "config": given}
+        text = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the library's name
+        """Say nothing."""
+
+
+@pytest.fixture
+def rest_table(table: LakeTable) -> Iterator[LakeTable]:
+    """The same table, by way of a REST catalog."""
+    RestCatalogServer.metadata = metadata_of(table)
+    with ThreadingHTTPServer(("127.0.0.1", 0), RestCatalogServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        warehouse = table.location.removesuffix("/auditord/lake")
+        catalog = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}", "warehouse": warehouse}
+        asked = LakeTable({**catalog, "s3.endpoint": "http://ours"}, warehouse)
+        yield asked
+        asked.close()
+        server.shutdown()
+
+
+def test_a_rest_catalog_hands_out_credentials_and_nothing_else(rest_table: LakeTable) -> None:
+    with rest_table.loaded() as opened:
+        properties = opened.io.properties
+    assert properties["s3.access-key-id"] == "handed out"
+    assert properties["s3.endpoint"] == "http://ours", "what the operator has set stays"
+    assert properties["py-io-impl"].endswith(".LakeFileIO")
+    assert rest_table.facts().records > 0
+
+
+def test_properties_are_refused_by_way_of_a_rest_catalog_too(table: LakeTable, rest_table: LakeTable) -> None:
+    change(table, lambda metadata: metadata["properties"].update({"s3.endpoint": "http://theirs"}))
+    with pytest.raises(LakeRefused, match=r"s3\.endpoint"):
+        rest_table.facts()
+
+
+def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of all values in a JSON document."""
+    yield path
+    match value:
+        case dict():
+            members: dict[str, Any] = value
+            for key, member in members.items():
+                yield from paths_in(member, (*path, key))
+        case list():
+            elements: list[Any] = value
+            for place, element in enumerate(elements):
+                yield from paths_in(element, (*path, place))
+        case _:
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # pyiceberg warns of a part of what it finds
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_change_of_the_metadata_ends_the_process(table: LakeTable, data: st.DataObject) -> None:
+    original = metadata_of(table).read_text()
+    content = json.loads(original)
+    *way, last = data.draw(st.sampled_from([path for path in paths_in(content) if path]))
+    target: Any = content
+    for step in way:
+        target = target[step]
+    hostile = st.sampled_from([None, "sys.exit", -1, 2**70, [], {}, "file:///etc/passwd", [[1]], {"x": 1}, True])
+    target[last] = data.draw(hostile)
+    metadata_of(table).write_text(json.dumps(content))
+    other = lake_in(Path(table.location.removeprefix("file://")).parents[1])
+    with suppress(Exception):  # a failed run, or a failed request
+        other.facts()
+        other.partitions()
+        other.unaccounted()
+    other.close()
+    metadata_of(table).write_text(original)
+
+
+@pytest.mark.parametrize("catalog", ["http://127.0.0.1:1", "postgresql://auditord@127.0.0.1:1/lake"])
+def test_secrets_show_as_dots_wherever_the_properties_of_the_catalog_are_printed(catalog: str) -> None:
+    lake = {"warehouse": "s3://bucket/lake", "catalog": catalog, "token": "hidden-1", "password": "hidden-2"}
+    section = {**lake, "s3": {"access_key_id": "key", "secret_access_key": "hidden-3"}}
+    configuration = Configuration.model_validate({"state_dir": "/x", "store": {"url": "sqlite:////x"}, "lake": section})
+    properties = ConfiguredLake(configuration).catalog()
+    assert "hidden-" not in f"{properties!r} {properties} {list(properties.values())}"
+    assert properties["s3.secret-access-key"] == "hidden-3"
