@@ -16,7 +16,6 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
-    Registered("archive", "auditord.cli.lake", "Name the lake command that replaces it."),
     Registered("audit", "auditord.cli.audit", "Compare a collector's source with the stored records."),
     Registered("backup", "auditord.cli.backup", "Back up the record store and the spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),

@@ -1,4 +1,4 @@
-"""``auditord lake``: sync records to the lake, release old ones, and inspect it; ``auditord archive`` refers to it."""
+"""``auditord lake``: sync records to the lake, release old ones, and inspect it."""
 
 import asyncio
 import re
@@ -26,14 +26,6 @@ from auditord_hookspecs.wording import counted
 
 _LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
-
-_SUCCESSORS = """\
-`auditord archive` no longer exists: the lake keeps old records. Use instead:
-  run, list, verify, export   auditord lake run, list, verify, export
-  restore MONTH               auditord lake recall MONTH
-  query                       auditord records --source lake, or --include lake
-`auditord manual lake` says how to replace the section `archive` of the configuration."""
-
 
 @click.group("lake")
 def lake_command() -> None:
@@ -144,14 +136,6 @@ def end_command(*, yes: bool, output: str) -> None:
         write_json({"changes": waiting})
     else:
         say(f"{counted(waiting, 'pending change')} discarded; changes are no longer tracked")
-
-
-@click.command("archive", context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def archive_command(words: tuple[str, ...]) -> None:
-    """Name the lake command that replaces it."""
-    del words
-    raise click.UsageError(_SUCCESSORS)
 
 
 async def _end(configuration: Configuration) -> int:

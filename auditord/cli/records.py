@@ -34,9 +34,7 @@ from auditord_hookspecs.terminal import say, write
     invoke_without_command=True,
 )
 @listing_options
-@click.option(
-    "--include", type=click.Choice(["lake", "archive"]), help="Also show released records, which only the lake has."
-)
+@click.option("--include", type=click.Choice(["lake"]), help="Also show released records, which only the lake has.")
 @click.option(
     "--source",
     type=click.Choice(["store", "lake"]),
@@ -65,7 +63,7 @@ def records_command(  # Any: click's values
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
         return
-    query = replace(query_of(**chosen, url=url), archived=include is not None)
+    query = replace(query_of(**chosen, url=url), released=include is not None)
     if differences and url is not None:
         raise click.UsageError("--differences reads the record store itself: leave --url out")
     if source == "lake" and (differences or include is not None):
@@ -84,7 +82,7 @@ def _refuse_options(ctx: click.Context) -> None:
 
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with opened_source(url, released=query.archived) as source, source.stream(query) as records:
+    async with opened_source(url, released=query.released) as source, source.stream(query) as records:
         await write_records(records, query, export)
 
 

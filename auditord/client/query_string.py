@@ -46,8 +46,8 @@ def encode_query(query: RecordQuery) -> str:
         UnsupportedQuery: the grammar cannot express a condition.
     """
     conditions = list(flattened(query.where))
-    if query.archived:
-        raise UnsupportedQuery("the wire contract has no lake: leave 'archived' out")
+    if query.released:
+        raise UnsupportedQuery("the wire contract has no lake: leave 'released' out")
     _refuse_unsupported(conditions)
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
@@ -86,10 +86,10 @@ def encode_for_api(query: RecordQuery) -> str:
     others = tuple(each for each in conditions if not isinstance(each, tuple(_FLAGS)))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
-        encode_query(replace(query, where=queries.AllOf(others), order=queries.Order(), archived=False)),
+        encode_query(replace(query, where=queries.AllOf(others), order=queries.Order(), released=False)),
         f"sort_by[{direction}]={query.order.field.value}",
         *(text for kind, text in _FLAGS.items() if any(isinstance(each, kind) for each in conditions)),
-        *(["include=lake"] if query.archived else []),
+        *(["include=lake"] if query.released else []),
     ]
     return "&".join(filter(None, pieces))
 

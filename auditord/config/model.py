@@ -298,17 +298,6 @@ class Configuration(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_archive(cls, values: Any) -> Any:  # Any: not validated yet
-        if is_section(values) and "archive" in values:
-            raise ValueError(
-                "archive: the lake has replaced the archive. Write instead:\n"
-                "  lake: {enabled: true, name: NAME}    # the permanent and unique name of this record store\n"
-                "  lake: {keep_months: 24}              # in the same section: older records are only in the lake"
-            )
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
     def _keep_records_in_state_dir(cls, values: Any) -> Any:  # Any: not validated yet
         if not is_section(values) or not values.get("state_dir"):
             return values

@@ -28,9 +28,6 @@ from auditord.errors import MigrationInterrupted, SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)
 
-BEFORE_1_0: Final = 0x61756472
-"""The application id of record stores that were made before version 1.0: "audr"."""
-
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
@@ -59,18 +56,13 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
     """Check that the file is empty, or was made by these migrations, without changing it.
 
     Raises:
-        SchemaMismatch: the file is another program's, from before version 1.0, or newer.
+        SchemaMismatch: the file is another program's, or newer.
     """
     version = _version(connection)
     mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if (mark, version, tables) == (0, 0, 0):
         return
-    if mark == BEFORE_1_0 != migrations.application_id:
-        raise SchemaMismatch(
-            f"{path} was made by a version of auditord before 1.0: `auditord database copy` copies records from "
-            "version 0.1.0, the only earlier release."
-        )
     if mark != migrations.application_id:
         raise SchemaMismatch(f"{path} is another program's database: name another file; this one was not changed.")
     if version > len(migrations.scripts):
@@ -78,12 +70,6 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
             f"{path} has schema {version}, this version of auditord knows up to {len(migrations.scripts)}: "
             "install the newer version again, or restore a backup from before the upgrade."
         )
-
-
-def is_of_first_release(connection: sqlite3.Connection) -> bool:
-    """Return whether the file is a record store of version 0.1.0."""
-    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    return (mark, _version(connection)) == (BEFORE_1_0, 1)
 
 
 def require_current(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:

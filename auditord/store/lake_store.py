@@ -85,8 +85,8 @@ class LakeStore(Reads, ABC):
                 yield pages
                 return
             async with (
-                self._opened(released.state).stream_released(released, query) as archived,
-                aclosing(merged_pages([pages, archived], query)) as merged,
+                self._opened(released.state).stream_released(released, query) as released_pages,
+                aclosing(merged_pages([pages, released_pages], query)) as merged,
             ):
                 await anext(merged)
                 yield merged

@@ -216,10 +216,10 @@ class RecordQuery(msgspec.Struct, frozen=True):
         where: the condition.
         order: the order of the answer.
         limit: the maximum number of records; 0 selects none.
-        archived: also select released records, which only the lake has.
+        released: also select released records, which only the lake has.
     """
 
     where: Condition = msgspec.field(default_factory=AllOf)
     order: Order = msgspec.field(default_factory=Order)
     limit: int | None = None
-    archived: bool = False
+    released: bool = False

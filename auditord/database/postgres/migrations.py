@@ -45,20 +45,6 @@ async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
     return [Applied(*row) for row in await (await connection.execute(_APPLIED)).fetchall()]
 
 
-async def is_of_first_release(connection: AsyncConnection[TupleRow]) -> bool:
-    """Return whether the tables are those of version 0.1.0."""
-    return [each.name for each in await applied(connection)] == ["0001_records"]
-
-
-def refuse_older(known: Sequence[Applied], scripts: Sequence[Script], where: str) -> None:
-    """Raise SchemaMismatch if the tables were made before version 1.0."""
-    if known and known[0].name != scripts[0].name:
-        raise SchemaMismatch(
-            f"The database {where} was made by a version of auditord before 1.0: `auditord database copy` copies "
-            "records from version 0.1.0, the only earlier release."
-        )
-
-
 async def migrate(
     connection: AsyncConnection[TupleRow],
     scripts: Sequence[Script],
@@ -90,9 +76,7 @@ async def migrate(
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes long
         # Else the server would continue with a step after its client has been killed.
         await connection.execute("SET LOCAL client_connection_check_interval = '1s'")
-        known = await applied(connection)
-        refuse_older(known, scripts, where)
-        version = len(known)
+        version = len(await applied(connection))
         refuse_newer(version, scripts, where)
         if 0 < version < len(scripts):
             await connection.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
@@ -124,9 +108,7 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
         SchemaMismatch: the schema is older or newer, or the server is not supported.
     """
     await refuse_unsupported(connection, where)
-    known = await applied(connection)
-    refuse_older(known, scripts, where)
-    version = len(known)
+    version = len(await applied(connection))
     refuse_newer(version, scripts, where)
     remedy = "run `auditord database migrate`, then start again."
     if not version:

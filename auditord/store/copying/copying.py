@@ -42,7 +42,7 @@ async def copy_store(
     """Copy everything that a store keeps, except the cells of roll-ups, which the daemon fills from the records.
 
     Args:
-        source: read as of one moment, even while it is being written. It may be a store of version 0.1.0.
+        source: read as of one moment, even while it is being written.
         target: must be empty, unless a copy is resumed. In PostgreSQL, missing tables are created.
         resume: whether to continue an interrupted copy of the same source.
         now: the clock for the times at which migrations were applied.

@@ -71,13 +71,6 @@ TABLES: Final[Sequence[Table]] = (
     ),
 )
 
-FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
-"""The names of the tables in :data:`TABLES` that a store of version 0.1.0 has."""
-
-_OUTBOX_OF_FIRST_RELEASE: Final = Table(
-    "outbox", ("number", "operation", "document", "received_at", "source_id"), "number"
-)
-
 _COUNTS: Final = Table("record_counts", ("meta_key", "meta_value", "records"))
 
 _TIMES: Final = {
@@ -152,18 +145,16 @@ class End(ABC):
     Args:
         where: the store's address, for messages.
         queries: the statements by name, in the SQL of the database.
-        is_first_release: whether it is a source that version 0.1.0 made.
     """
 
     words: ClassVar[Mapping[str, LiteralString]]
     """The database's SQL for each name in braces in shared statements; see :mod:`auditord.store.statements`."""
     dialect: ClassVar[StoreDialect]
 
-    def __init__(self, where: str, queries: Mapping[str, LiteralString], *, is_first_release: bool = False) -> None:
+    def __init__(self, where: str, queries: Mapping[str, LiteralString]) -> None:
         self.where = where
         self._schema: LiteralString = self.words["schema"]
         self._queries = queries
-        self._is_first_release = is_first_release
         self._senders = Sources(self._look_up)
 
     @abstractmethod
@@ -216,11 +207,6 @@ class End(ABC):
             )
         ]
 
-    @property
-    def tables(self) -> Sequence[Table]:
-        """The tables that are copied from this store, in addition to the records."""
-        return [each for each in TABLES if not self._is_first_release or each.name in FIRST_RELEASE]
-
     async def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows of a table in batches.
 
@@ -253,30 +239,16 @@ class End(ABC):
 
     async def counts(self) -> RecordCounts | None:
         """Return the counts of records; None if none is released, so that the target can count its records itself."""
-        has_released = not self._is_first_release and await self.lake() is not None
-        return await self.run(read_counts(None, self.dialect)) if has_released else None
+        return None if await self.lake() is None else await self.run(read_counts(None, self.dialect))
 
     async def unforwarded(self) -> Mapping[str, Unforwarded] | None:
         """Return the changes that senders have yet to forward, by record id; None if no sender follows the feed."""
-        if self._is_first_release:
-            return await self._unforwarded_of_first_release()
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
         outbox = await self.run(read_outbox(None))
         return {
             _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
         }
-
-    async def _unforwarded_of_first_release(self) -> Mapping[str, Unforwarded]:
-        unforwarded: dict[str, Unforwarded] = {}
-        async for rows in self.rows(_OUTBOX_OF_FIRST_RELEASE):
-            for _, operation, document, received_at, sender in rows:
-                record_id = decode_record(document.encode()).record_id
-                combined: Operation = operation
-                if record_id in unforwarded and unforwarded[record_id][0] != combined:
-                    combined = "insert" if unforwarded[record_id][0] == "insert" else "replace"
-                unforwarded[record_id] = (combined, Provenance(received_at, sender.principal, sender.agent))
-        return unforwarded
 
     async def last_number(self, table: Table) -> object:
         """Return the highest number that a numbered table has ever given to a row."""
@@ -325,12 +297,12 @@ class End(ABC):
         """
         counts, unforwarded = await source.counts(), await source.unforwarded()
         async with self._transaction():
-            for table in source.tables:
+            for table in TABLES:
                 await self._rows(f"DELETE FROM {self._schema}{table.name}", {})  # noqa: S608 literals
             position = await self._last_position()
             # No consumer has read anything here yet. In PostgreSQL, records of one transaction share their position.
             positions = count(position + 1) if self.dialect.has_numbers else repeat(1)
-            for table in source.tables:
+            for table in TABLES:
                 await self._copy(table, source, positions)
             if self.dialect.has_numbers:  # positions of released records must not be assigned again
                 await self._query("set_last_number", table="records", number=await self._last_position())

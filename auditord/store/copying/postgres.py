@@ -12,7 +12,7 @@ from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.migrations import is_of_first_release, migrate, require_current
+from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_scripts
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
@@ -42,12 +42,10 @@ async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", Non
         StoreUnavailable: the server does not answer.
     """
     async with _connected(address) as connection:
-        is_first_release = await is_of_first_release(connection)
-        if not is_first_release:
-            await require_current(connection, load_scripts(MIGRATIONS), address.where)
+        await require_current(connection, load_scripts(MIGRATIONS), address.where)
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            end = PostgresEnd(connection, address.where, is_first_release=is_first_release)
+            end = PostgresEnd(connection, address.where)
             await end.refuse_unfinished()  # the first read fixes the snapshot
             yield end
 
@@ -79,8 +77,8 @@ class PostgresEnd(End):
     words = POSTGRES_WORDS
     dialect = PostgresDialect()
 
-    def __init__(self, connection: Connection, where: str, *, is_first_release: bool = False) -> None:
-        super().__init__(where, QUERIES, is_first_release=is_first_release)
+    def __init__(self, connection: Connection, where: str) -> None:
+        super().__init__(where, QUERIES)
         self._connection = connection
 
     async def run(self, work: Work[T]) -> T:

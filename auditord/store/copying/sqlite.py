@@ -12,7 +12,7 @@ from typing import LiteralString, TypeVar
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translated
 from auditord.database.instants import to_micros
-from auditord.database.migrations import is_of_first_release, load_migrations, migrate, refuse_foreign, require_current
+from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.rows import PendingRecord
 from auditord.store.sql import Sql
@@ -35,11 +35,9 @@ async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         StoreUnavailable: it cannot be read.
     """
     with closing(open_for_reading(path)) as connection, translated(path):
-        is_first_release = is_of_first_release(connection)
-        if not is_first_release:
-            require_current(connection, load_migrations(MIGRATIONS), path)
+        require_current(connection, load_migrations(MIGRATIONS), path)
         connection.execute("BEGIN")
-        end = SqliteEnd(connection, path, is_first_release=is_first_release)
+        end = SqliteEnd(connection, path)
         await end.refuse_unfinished()  # the first read fixes the snapshot
         yield end
 
@@ -66,8 +64,8 @@ class SqliteEnd(End):
     words = SQLITE_WORDS
     dialect = SqliteDialect()
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, is_first_release: bool = False) -> None:
-        super().__init__(str(path), QUERIES, is_first_release=is_first_release)
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        super().__init__(str(path), QUERIES)
         self._connection = connection
 
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:

@@ -150,7 +150,7 @@ class PostgresRecordStore(RecordStore):
             if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
                 compiled = in_parts(query, stop)
             async with (
-                _released(connection) if query.archived else nullcontext(Released()) as released,
+                _released(connection) if query.released else nullcontext(Released()) as released,
                 copied(connection, compiled.sql, compiled.parameters) as pages,
             ):
                 yield pages, released

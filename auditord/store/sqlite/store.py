@@ -128,7 +128,7 @@ class SqliteRecordStore(RecordStore):
         released = [Released()]
 
         def make(connection: sqlite3.Connection) -> Query:
-            if query.archived:
+            if query.released:
                 released[0] = run(connection, read_released())
             return marked(_compiled(connection, query))
 

@@ -78,7 +78,7 @@ NDJSON: Final = "application/x-ndjson"
 
 LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
-INCLUDE: Final = Choice(("lake", "archive"))
+INCLUDE: Final = Choice(("lake",))
 _TRUE: Final = Choice(("true",))
 _TRUE_OR_FALSE: Final = Choice(("true", "false"))
 
@@ -187,12 +187,12 @@ def read_listing(raw: str, accept: str) -> Listing:
     with about("limit"):
         limit = LIMIT.read("limit", given.get("limit", ()))
     with about("include"):
-        archived = INCLUDE.read("include", given.get("include", ())) is not None
+        released = INCLUDE.read("include", given.get("include", ())) is not None
     # The cursor first: SQLite uses the first bound for the index lookup, and only filters by the others.
     conditions = [*_behind(given.get("cursor", ()), order), *read_conditions(given, FILTERS)]
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
-    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw, is_lake(given))
+    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, released), form, page, raw, is_lake(given))
 
 
 def _format(word: str | None, accept: str, order: Order) -> Format:

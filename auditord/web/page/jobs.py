@@ -118,7 +118,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "limit": listing.page,
             "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
             "has_released": (await self.store.lake_state()).records > 0,
-            "archived": query.archived,
+            "released": query.released,
             "periods": PERIODS,
             "usage": view.url("/usage"),
         }

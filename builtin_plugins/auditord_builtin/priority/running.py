@@ -246,12 +246,8 @@ class PriorityState(msgspec.Struct):
 
 
 def read_state(saved: Any) -> PriorityState:  # Any: the JSON that was saved
-    """Return the saved state. Up to version 0.1.0, it consisted only of the last priorities."""
-    if saved is None:
-        return PriorityState()
-    if isinstance(saved.get("last"), Mapping):
-        return msgspec.convert(saved, PriorityState)
-    return PriorityState(dict(saved))
+    """Return the saved state."""
+    return PriorityState() if saved is None else msgspec.convert(saved, PriorityState)
 
 
 async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:

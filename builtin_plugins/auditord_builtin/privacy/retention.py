@@ -62,7 +62,7 @@ async def _old(config: RetentionConfig, context: PluginContext, before: datetime
     since: datetime | None = None
     while True:
         where = _matching(config, before, since)
-        async with context.records.stream(RecordQuery(where, limit=AT_ONCE, archived=True)) as records:
+        async with context.records.stream(RecordQuery(where, limit=AT_ONCE, released=True)) as records:
             found = [record async for record in records]
         if not found:
             return

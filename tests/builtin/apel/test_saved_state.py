@@ -15,8 +15,8 @@ from tests.builtin.apel.apel_settings import apel_section
 from tests.builtin.apel.test_publishing import Recorder
 from tests.filtering_context import FilteringContext
 
-SAVED: Final = json.loads((Path(__file__).parent / "state_of_0_1.json").read_text())
-"""The states after reports of :func:`stored`, by message type; written by version 0.1.0."""
+SAVED: Final = json.loads((Path(__file__).parent / "state_of_1_0.json").read_text())
+"""The states after reports of :func:`stored`, by message type; as version 1.0.0 writes them."""
 
 pytestmark = pytest.mark.anyio
 

@@ -63,9 +63,9 @@ def metrics() -> str:
 @pytest.mark.parametrize("mode", ["FullSpread", "ScaledBySum"])
 async def test_without_any_usage_nothing_is_done_and_the_last_priorities_stay(mode: str) -> None:
     for stored in ([], used(others=5), [make_record(runtime=timedelta(0), group_id="a")]):
-        quiet = context(*stored, state={"a": 70.0})
+        quiet = context(*stored, state={"last": {"a": 70.0}})
         await set_priorities(config(computation_mode=mode), quiet)
-        assert (quiet.ran, quiet.shown, quiet.state) == ([], [], {"a": 70.0})
+        assert (quiet.ran, quiet.shown, quiet.state) == ([], [], {"last": {"a": 70.0}})
 
 
 async def test_equal_groups_all_get_the_highest_in_full_spread() -> None:
@@ -269,10 +269,10 @@ async def test_an_absurd_score_keeps_no_priority_from_being_set() -> None:
 
 
 async def test_a_dry_run_shows_exactly_the_commands_and_does_nothing() -> None:
-    dry = context(*used(a=3, b=1), dry_run=True, instance="dry", state={"a": 1.0})
+    dry = context(*used(a=3, b=1), dry_run=True, instance="dry", state={"last": {"a": 1.0}})
     await set_priorities(config(commands=["set '{group} x' {priority}"]), dry)
     assert dry.shown == ["set 'a x' 75", "set 'b x' 25"]
-    assert (dry.ran, dry.state) == ([], {"a": 1.0})
+    assert (dry.ran, dry.state) == ([], {"last": {"a": 1.0}})
     assert 'task="dry"' not in metrics()
 
 
@@ -295,14 +295,14 @@ async def test_smoothing_goes_part_of_the_way_and_arrives() -> None:
 
 
 async def test_a_group_whose_command_failed_is_smoothed_from_where_it_is() -> None:
-    failing = context(*used(a=1, b=1), state={"a": 0.0, "b": 0.0}, commands=failing_for("part_b"))
+    failing = context(*used(a=1, b=1), state={"last": {"a": 0.0, "b": 0.0}}, commands=failing_for("part_b"))
     with pytest.raises(PrioritiesNotSet):
         await set_priorities(config(smoothing=0.5), failing)
     assert failing.state["last"] == {"a": 25.0, "b": 0.0}
 
 
 async def test_bounds_that_were_narrowed_hold_at_once() -> None:
-    narrowed = context(*used(a=1, b=1), state={"a": 9_000.0, "b": 0.0, "gone": 5.0})
+    narrowed = context(*used(a=1, b=1), state={"last": {"a": 9_000.0, "b": 0.0, "gone": 5.0}})
     await set_priorities(config(smoothing=0.9), narrowed)
     assert narrowed.ran[0] == ("set", "part_a", "95")
     assert set(narrowed.state["last"]) == {"a", "b"}

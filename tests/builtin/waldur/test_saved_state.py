@@ -24,7 +24,7 @@ SAVED: Final[dict[str, Any]] = {
     "ignores_dates": "7.1.0",
     "probes": [{"resource": "00000000-0000-0000-0000-000000000007"}],
 }
-"""As version 0.1.0 saved it."""
+"""As version 1.0.0 saves it."""
 AT: Final = datetime(2026, 3, 15, 12, tzinfo=UTC)
 PLAN: Final = ResourcePlan(
     UUID(int=7), "acct", {"cpu": Decimal("1.50"), "mem": Decimal("0.25")}, {"alice": {"cpu": Decimal("1.00")}}

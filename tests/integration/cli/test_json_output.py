@@ -16,7 +16,6 @@ from tests.terminal import on_terminal
 WITHOUT: Final = {
     "apel publish": "sends messages; --dry-run prints them as they are signed",
     "apel republish": "sends messages; --dry-run prints them as they are signed",
-    "archive": "is refused: it names the commands that have taken its place",
     "config import": "prints a configuration in YAML, with remarks",
     "demo": "serves",
     "init": "asks",

@@ -175,7 +175,7 @@ async def test_released_records_are_those_of_their_snapshot(tmp_path: Path, clus
         by_label = AggregateQuery(by=(MetaValue("VO"),), usage=(ComponentUsage("Cores", ("HEPSPEC06",)),))
         for query in (by_label, CORES):
             assert await store.aggregate(query) == aggregate_records(records, query)
-        async with store.stream(RecordQuery(order=Order(SortField.ID), archived=True)) as pages:
+        async with store.stream(RecordQuery(order=Order(SortField.ID), released=True)) as pages:
             listed = [document async for page in pages for document in page]
         assert sorted(listed) == sorted(map(encode_record, records))
     reader.close()

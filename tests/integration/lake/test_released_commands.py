@@ -141,19 +141,6 @@ def test_a_site_s_records_move_at_an_age_of_their_own(tmp_path: Path) -> None:
     assert ids(both) == [each.record_id for each in RECORDS]
 
 
-@pytest.mark.parametrize("words", [("run",), ("query", "--id", "job-7"), ("restore", "2021-02")])
-def test_the_archive_names_its_successor(tmp_path: Path, words: Sequence[str]) -> None:
-    assert "auditord lake recall MONTH" in Host(tmp_path).run("archive", *words, fails=True).output
-
-
-def test_a_section_about_the_archive_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    host.config.write_text(json.dumps({"archive": {"enabled": True}, "state_dir": str(tmp_path)}))
-    text = str(host.run("records", fails=True).exception)
-    assert "lake: {enabled: true, name: NAME}" in text
-    assert "lake: {keep_months: 24}" in text
-
-
 def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> None:
     with running_daemon(tmp_path, {"lake": {"enabled": True, "name": "kit", "keep_months": 6}}) as daemon:
         Client(daemon.url).add_all(RECORDS)
@@ -167,7 +154,7 @@ def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> 
         assert Client(daemon.url).get("job-7") == RECORDS[7]
         assert listed(daemon.url, "?limit=40") == []
         assert listed(daemon.url, "?limit=40&include=lake") == [each.record_id for each in RECORDS]
-        assert listed(daemon.url, "?limit=40&include=archive") == [
+        assert listed(daemon.url, "?limit=40&include=lake") == [
             each.record_id for each in RECORDS
         ]  # its former name
         shown = ("records", "--output", "ndjson", "--include", "lake", "--url", daemon.url, "--config", config)

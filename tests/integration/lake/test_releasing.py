@@ -136,7 +136,7 @@ async def check(store: RecordStore, table: LakeTable, records: Collection[Record
     assert await store.aggregate(BY_MONTH) == aggregate_records(records, BY_MONTH)
     by_user = replace(BY_MONTH, where=MetaContains("user_id", "b"))
     assert await store.aggregate(by_user) == aggregate_records(records, by_user)
-    by_id = RecordQuery(order=Order(SortField.ID), archived=True)
+    by_id = RecordQuery(order=Order(SortField.ID), released=True)
     documents = {each.record_id: encode_record(each).decode() for each in records}
     assert sorted(each.decode() for each in await listed(store, by_id)) == sorted(documents.values())
     await settled(store)
@@ -279,7 +279,7 @@ async def test_every_list_is_that_of_all_records(stores: Opened, tmp_path: Path)
                 key=lambda each, order=order: place_of(each, order),  # type: ignore[misc]
                 reverse=order.descending,
             )
-            query = RecordQuery(where, order, limit, archived=True)
+            query = RecordQuery(where, order, limit, released=True)
             assert await listed(store, query) == [encode_record(each) for each in found[:limit]], query
 
 
