@@ -27,6 +27,7 @@ from auditord_hookspecs.wording import counted
 _LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
+
 @click.group("lake")
 def lake_command() -> None:
     """Sync records to an Apache Iceberg table that many daemons can share, and inspect it.

@@ -1,27 +1,22 @@
-"""``auditord manual``: read and search the manual on the terminal, or write man pages.
+"""``auditord manual``: read and search the manual on the terminal.
 
-The reference of all commands, as Markdown and as man pages, is generated from their help and includes the commands of
-installed hook modules. (click-man also writes a page per command, but without files, environment and exit status.)
+The reference of all commands is generated from their help and includes the commands of installed hook modules.
 """
 
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from io import StringIO
-from pathlib import Path
 from typing import Final
 
 import click
 from rich.console import Console
 from rich.markdown import Markdown
 
-from auditord import __version__
 from auditord.cli import auditord
 from auditord.cli.tables import new_table, print_table
 from auditord.manual import find, text_of, topics
-from auditord.manual.roff import man_page
 from auditord.manual.topics import INDEX
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import say, write
@@ -33,22 +28,13 @@ _LINK: Final = re.compile(r"\[([^]]+)\]\((?:([\w-]+)\.md)?(?:#[\w-]*)?\)")
 @click.command("manual")
 @click.argument("words", nargs=-1, metavar="[TOPIC | WORD…]")
 @click.option("--search", is_flag=True, help="Search even if a topic has that name.")
-@click.option(
-    "--man-pages",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Write man pages into a folder: one per command, auditord-epilog(1) and auditord.yml(5).",
-)
-def manual_command(words: Sequence[str], folder: Path | None, *, search: bool) -> None:
+def manual_command(words: Sequence[str], *, search: bool) -> None:
     """Read a topic of the manual, or list the sections that contain all WORDs.
 
     Without arguments, lists the topics. Prints plain Markdown into a pipe.
     """
     topic = words[0].removesuffix(".md") if len(words) == 1 else None
-    if folder is not None:
-        _write_man_pages(folder)
-    elif not words:
+    if not words:
         _show(_contents())
     elif topic in topics() and not search:
         _show(text_of(topic))
@@ -94,13 +80,6 @@ def _list_found(words: Sequence[str]) -> None:
     if sys.stdout.isatty():
         say()
         say("auditord manual TOPIC shows a topic.")
-
-
-def _write_man_pages(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, page in man_pages().items():
-        (folder / name).write_text(page)
-    say(f"{len(man_pages())} man pages are in {folder}")
 
 
 _EVERYWHERE: Final = frozenset({"--config", "--help"})
@@ -162,74 +141,3 @@ def option_lines(
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Option) and record is not None and not left_out.intersection(parameter.opts):
             yield f"- `{record[0]}`: {record[1]}"
-
-
-_DESCRIPTION: Final = """\
-## SYNOPSIS
-
-**auditord** [*OPTIONS*] *COMMAND* [*ARGUMENTS*]
-
-## DESCRIPTION
-
-auditord collects finished jobs from batch systems, keeps them as records, serves them over the REST API of AUDITOR and
-reports them. One daemon, `auditord run`, does all of this; the other commands inspect and control it.
-`auditord manual` shows the manual.
-"""
-
-_ENDING: Final = """\
-## FILES
-
-- `/etc/auditord/auditord.yml`: The configuration, see **auditord.yml**(5).
-- `/etc/auditord/conf.d/*.yml`: Merged into it in the order of their names.
-- `/etc/auditord/credentials`: Secrets for the service; credential:secret_NAME in the configuration is file NAME.
-- `/var/lib/auditord`: The queue, the collectors' checkpoints, and the records, unless store.url says otherwise.
-- `/run/auditord/api.sock`: The API's socket, for the group of the service.
-
-## ENVIRONMENT
-
-- `AUDITORD_CONFIG`: Files to read if --config names none, separated by colons.
-- `AUDITORD_SECTION__OPTION`: Overrides the files: AUDITORD_COLLECTORS__SLURM__INTERVAL=10m. Lists are JSON.
-- `AUDITOR_APPLICATION__*, AUDITOR_DATABASE__*, AUDITOR_LOG_LEVEL`: AUDITOR's variables; accepted, with a warning.
-
-## EXIT STATUS
-
-- `0`: The command succeeded.
-- `1`: The command failed; standard error says why.
-- `2`: The command line is wrong.
-- `3`: status: no daemon answers. database status: a migration is due. audit: records are missing, different or extra.
-- `4`: waldur report: nothing could be reported.
-
-`auditord manual exit-codes` lists them by command.
-"""
-
-
-@cache
-def man_pages() -> Mapping[str, str]:
-    """Return all man pages by file name: auditord(1), one per command, auditord-epilog(1), auditord.yml(5)."""
-    context = click.Context(auditord, info_name="auditord", **auditord.context_settings)
-    helps = {name: _help(context, name) for name in auditord.list_commands(context)}
-    listed = "\n".join(f"- `auditord {name}`: {text} See **auditord-{name}**(1)." for name, text in helps.items())
-    options = "\n".join(option_lines(auditord, context))
-    text = f"{_DESCRIPTION}\n## OPTIONS\n\n{options}\n\n## COMMANDS\n\n{listed}\n\n{_ENDING}"
-    return {
-        "auditord.1": _page("auditord", 1, "accounting of computing resources", text),
-        **{f"auditord-{name}.1": _page(f"auditord-{name}", 1, text, _described(name)) for name, text in helps.items()},
-        "auditord-epilog.1": _page(
-            "auditord-epilog", 1, "note that a job of Slurm has ended", text_of("auditord-epilog")
-        ),
-        "auditord.yml.5": _page("auditord.yml", 5, "configuration of auditord", text_of("options")),
-    }
-
-
-def _help(context: click.Context, name: str) -> str:
-    command = auditord.get_command(context, name)
-    return command.get_short_help_str(200) if command is not None else ""
-
-
-def _described(name: str) -> str:
-    """Return the sections of a command's man page."""
-    return f"{command_markdown(name)}\n## SEE ALSO\n\n**auditord**(1), **auditord.yml**(5)\n"
-
-
-def _page(name: str, section: int, summary: str, text: str) -> str:
-    return man_page(name, section, summary.rstrip("."), text, __version__)

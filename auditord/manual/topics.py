@@ -12,17 +12,17 @@ import msgspec
 INDEX: Final = "index"
 """The name of the contents page, which names every other topic."""
 
-REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
+REFERENCES: Final[Mapping[str, tuple[str, str | None]]] = {
     "commands": ("Every command and its options", "auditord.cli.manual:markdown"),
     "options": ("Every option of the configuration", "auditord.hooks.options:markdown"),
-    "metrics": ("Every metric", "auditord.hooks.source_references:metrics_markdown"),
+    "metrics": ("Every metric", None),
     "routes": ("Every route of the API", "auditord.web.api.document:markdown"),
-    "hooks": ("Every hook", "auditord.hooks.contract_reference:hooks_markdown"),
-    "errors": ("Every error, its cause and its remedy", "auditord.hooks.source_references:errors_markdown"),
-    "types": ("Every type of the contract with hook modules", "auditord.hooks.contract_reference:types_markdown"),
+    "hooks": ("Every hook", None),
+    "errors": ("Every error, its cause and its remedy", None),
+    "types": ("Every type of the contract with hook modules", None),
 }
-"""Titles of the generated topics, and the functions that write them on request, so that they include installed
-third-party modules and are never outdated."""
+"""Titles of the references. Those with a function are written on request, so that they include the commands and options
+of installed third-party modules; the others are files in the folder ``reference``."""
 
 _CHAPTER: Final = re.compile(r"## (.+)")
 _ENTRY: Final = re.compile(r"- \[(.+)\]\((\w[\w-]*)\.md\)")
@@ -68,12 +68,14 @@ def text_of(name: str) -> str:
     Raises:
         KeyError: there is no such topic.
     """
-    if name in REFERENCES:
-        written: str = resolve_name(REFERENCES[name][1])()
-        return written
     if name != INDEX and name not in topics():
         raise KeyError(name)
-    return files(__package__ or "").joinpath(f"{name}.md").read_text("utf-8")
+    _, write = REFERENCES.get(name, ("", None))
+    if write is not None:
+        written: str = resolve_name(write)()
+        return written
+    folder = files(__package__ or "")
+    return (folder / "reference" if name in REFERENCES else folder).joinpath(f"{name}.md").read_text("utf-8")
 
 
 def find(words: Sequence[str]) -> Iterator[SearchHit]:

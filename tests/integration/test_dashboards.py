@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from auditord.hooks.source_references import metrics_markdown
+from auditord.manual import text_of
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig, hookimpl
@@ -144,7 +144,7 @@ def test_every_query_about_operations_has_an_answer(daemon: TestDaemon, tmp_path
 
 
 def test_operations_speak_of_metrics_that_there_are() -> None:
-    names = set(re.findall(r"`(auditord_[a-z_]+)`", metrics_markdown()))
+    names = set(re.findall(r"`(auditord_[a-z_]+)`", text_of("metrics")))
     known = names | {f"{name}{suffix}" for name in names for suffix in ("_total", "_bucket")}
     for title, target in targets("operations.json"):
         assert set(_METRIC.findall(target["expr"])) <= known, title

@@ -3,7 +3,7 @@
 import pytest
 
 from auditord.manual import as_html, find, text_of, topics
-from auditord.manual.roff import man_page
+from rpm.man_pages import man_page
 
 TEXT = """\
 # Title

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from auditord.cli import auditord
-from auditord.hooks.source_references import exposed
+from tests.references.sources import exposed
 
 FOLDER: Final = Path(__file__).parents[2] / "etc/prometheus"
 RULES: Final = FOLDER / "auditord.rules.yml"

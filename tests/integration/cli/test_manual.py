@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.cli.manual import man_pages
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.hooks import load_hooks
 from auditord.manual import text_of, topics
+from rpm.man_pages import man_pages
 
 PAGES = man_pages()
 
@@ -124,9 +124,9 @@ def test_options_stand_where_they_belong_and_once_where_all_have_them() -> None:
     assert PAGES["auditord-collect.1"].count(r"\-\-job\-id TEXT") == 1
 
 
-def test_the_command_writes_them(tmp_path: Path) -> None:
-    done = manual("--man-pages", str(tmp_path / "man"))
-    assert done.exit_code == 0
+def test_packages_get_them(tmp_path: Path) -> None:
+    program = Path(__file__).parents[3] / "rpm/man_pages.py"
+    subprocess.run([sys.executable, str(program), str(tmp_path / "man")], check=True)
     assert {path.name: path.read_text() for path in (tmp_path / "man").iterdir()} == PAGES
 
 

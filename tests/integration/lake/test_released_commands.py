@@ -154,9 +154,7 @@ def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> 
         assert Client(daemon.url).get("job-7") == RECORDS[7]
         assert listed(daemon.url, "?limit=40") == []
         assert listed(daemon.url, "?limit=40&include=lake") == [each.record_id for each in RECORDS]
-        assert listed(daemon.url, "?limit=40&include=lake") == [
-            each.record_id for each in RECORDS
-        ]  # its former name
+        assert listed(daemon.url, "?limit=40&include=lake") == [each.record_id for each in RECORDS]  # its former name
         shown = ("records", "--output", "ndjson", "--include", "lake", "--url", daemon.url, "--config", config)
         assert ids(CliRunner().invoke(auditord, shown).stdout) == [each.record_id for each in RECORDS]
         pages_of_the_lake(daemon.url)

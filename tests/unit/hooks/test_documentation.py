@@ -13,7 +13,6 @@ from msgspec.structs import fields
 from auditord import testing
 from auditord.config.files import MADE_LATER
 from auditord.hooks import load_hooks
-from auditord.hooks.contract_reference import signature
 from auditord.hooks.loading import specified_hooks
 from auditord.testing import plugin
 from auditord_hookspecs import (
@@ -27,6 +26,7 @@ from auditord_hookspecs import (
     RunReport,
     SenderKind,
 )
+from tests.references.contract import signature
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "hookspecs/README.md").read_text()

@@ -14,9 +14,10 @@ import pytest
 import auditord
 import auditord_builtin
 import auditord_hookspecs
-from auditord.hooks.source_references import STATUSES, Errors, Source, installed_sources, read_errors
 from auditord.manual import find, text_of
 from auditord_hookspecs import AuditordError
+from tests.references.sources import STATUSES, Errors, Source, all_sources, read_errors
+from tests.references.write import PAGES
 
 pytestmark = pytest.mark.slow  # some ten seconds together
 
@@ -30,7 +31,12 @@ TEXTS_OF_OTHERS: Final = {
 
 @pytest.fixture(scope="module")
 def errors() -> Errors:
-    return read_errors(installed_sources())
+    return read_errors(all_sources())
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_pages_in_the_manual_are_as_the_sources_say(path: Path) -> None:
+    assert path.read_text() == PAGES[path](), "outdated: python -m tests.references.write"
 
 
 @contextmanager
@@ -69,7 +75,7 @@ def test_every_class_says_what_to_do(errors: Errors) -> None:
 def test_texts_are_read_wherever_they_are_written_down(errors: Errors) -> None:
     silent = {each.name for each in errors.classes.values() if not each.messages and not each.name.startswith("_")}
     assert silent - TEXTS_OF_OTHERS == set(), (
-        "their texts are made in a way that auditord.hooks.source_references does not read"
+        "their texts are made in a way that tests.references.sources does not read"
     )
     assert silent | {"InvalidAnswer", "Refused"} >= TEXTS_OF_OTHERS
 
@@ -122,30 +128,6 @@ def two():
     found = read_errors([root, Source("example", path)]).classes["example.TooLate"]
     assert (found.cause, found.remedy) == ("It is `too late`, as ever.", "come earlier, if you can.")
     assert found.messages == {"… came late", "nobody came"}
-
-
-def test_a_module_that_cannot_be_cut_into_statements_is_read_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "example.py"
-    path.write_text('''
-try:
-    import json
-except ImportError:
-    raise
-from auditord_hookspecs.errors import AuditordError as Wrong
-class Late(AuditordError):
-    """It is late."""
-TEXT = """
-class Early(Wrong):
-"""
-if TEXT:
-    raise Late("too late")
-else:
-    raise Wrong("neither of them")
-''')
-    root = Source("auditord_hookspecs.errors", Path(auditord_hookspecs.__path__[0], "errors.py"))
-    found = read_errors([root, Source("example", path)]).classes
-    assert found["example.Late"].messages == {"too late"}
-    assert any("neither of them" in each.messages for each in found.values())
 
 
 def test_the_reference_is_one_entry_each() -> None:

@@ -17,7 +17,6 @@ import pytest
 from pydantic import SecretStr
 
 import auditord_hookspecs
-from auditord.hooks.contract_reference import signature
 from auditord.hooks.loading import specified_hooks
 from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
 from auditord.testing.contexts import HttpRequest
@@ -34,6 +33,7 @@ from auditord_hookspecs import (
     query,
 )
 from auditord_hookspecs.sources import TlsFiles
+from tests.references.contract import signature
 
 README = (Path(__file__).parents[3] / "hookspecs/README.md").read_text()
 PAGELOG = Path(__file__).parents[2] / "acceptance/third_party/auditord_pagelog.py"

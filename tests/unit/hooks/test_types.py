@@ -9,9 +9,9 @@ from types import CodeType
 import pytest
 
 import auditord_hookspecs
-from auditord.hooks.contract_reference import CHAPTERS, definitions, documented, fields_of, methods_of, types_markdown
 from auditord.testing import FakeCollectorContext, FakePluginContext, HttpRequest, make_record
 from auditord_hookspecs import CommandContext, HttpAnswer
+from tests.references.contract import CHAPTERS, definitions, documented, fields_of, methods_of, types_markdown
 
 NAMED = [each for modules in CHAPTERS.values() for module in modules for each in definitions(module)]
 CLASSES = [(name, node) for name, node, _ in NAMED if isinstance(node, ast.ClassDef)]

@@ -1,4 +1,4 @@
-"""Write the references of all hooks and all contract types as Markdown, from their sources and docstrings."""
+"""Write the references of all hooks and all types of the contract as Markdown, from their sources and docstrings."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Write the references of all errors and metrics as Markdown, from the sources of the daemon and all hook modules.
+"""Write the references of all errors and metrics as Markdown, from the sources of the daemon and its hook modules.
 
 The cause of an error is the first paragraph of its class's docstring, and its remedy is the section ``Remedy:``. Its
 messages are those of the calls that create it, with ``…`` for the variable parts.
@@ -11,17 +11,16 @@ import ast
 import json
 import re
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
-from auditord.hooks.hooks import installed_entries
+ROOT: Final = Path(__file__).parents[2]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -30,26 +29,17 @@ class Source(msgspec.Struct, frozen=True):
     module: str
     path: Path
 
-    def text(self) -> str:
-        """Return the module's text. Callers search it first, since parsing takes far longer than reading."""
-        return self.path.read_text("utf-8")
+    def tree(self) -> ast.Module:
+        """Return the syntax tree of the module."""
+        return ast.parse(self.path.read_text("utf-8"))
 
 
-def installed_sources() -> Iterator[Source]:
-    """Yield the modules of the daemon, of the contract and of every installed hook module."""
-    for name in sorted({"auditord", "auditord_hookspecs", *(entry.described.module for entry in installed_entries())}):
-        yield from _sources(name)
-
-
-def _sources(name: str) -> Iterator[Source]:
-    spec = find_spec(name)
-    if spec is not None and spec.submodule_search_locations:
-        for folder in map(Path, spec.submodule_search_locations):
-            for path in sorted(folder.rglob("*.py")):
-                parts = path.relative_to(folder).with_suffix("").parts
-                yield Source(".".join((name, *parts)).removesuffix(".__init__"), path)
-    elif spec is not None and spec.origin:
-        yield Source(name, Path(spec.origin))
+def all_sources() -> Iterator[Source]:
+    """Yield the modules of the daemon, of the contract and of the built-in hook modules."""
+    for folder in (ROOT / "auditord", ROOT / "hookspecs/auditord_hookspecs", ROOT / "builtin_plugins/auditord_builtin"):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            yield Source(".".join(parts).removesuffix(".__init__"), path)
 
 
 Assigned: TypeAlias = Mapping[str, list[ast.expr]]
@@ -60,12 +50,6 @@ _CONFIGURATION: Final = "auditord.errors.ConfigurationError"
 _ANSWERS: Final = frozenset({"json_error", "plain_text", "Answer", "Refused"})
 _MAY_BE_TEXT: Final = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.Name, ast.Call)
 _IN_CONFIGURATION: Final = re.compile(r"\.config(\.|$)")
-_DEFINED: Final = re.compile(r"^[ \t]*class (\w+)(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
-_RENAMED: Final = re.compile(r"\b(\w+) as ([A-Z]\w*)")
-_WORD: Final = re.compile(r"\w+")
-_CALLED: Final = re.compile(r"\b(\w+)[(\[]")
-_ANYWHERE: Final = re.compile(r"from |\w+(?:: [^=\n]+)? = ")
-_STATEMENT: Final = re.compile(r"^(?=[A-Za-z_@])", re.MULTILINE)
 
 
 @dataclass
@@ -90,9 +74,7 @@ class Errors:
 
 def read_errors(sources: Iterable[Source]) -> Errors:
     """Read all error classes, their messages, and the refusals of requests."""
-    texts = [(source, source.text()) for source in sources]
-    names = _error_names([text for _, text in texts])
-    read = [(source, _Contents(source, _tree(source, text, names))) for source, text in texts]
+    read = [(source, _Contents(source, source.tree())) for source in sources]
     known = {f"{source.module}.{node.name}": _class(source, node) for source, found in read for node in found.classes}
     wanted = {_ROOT}
     while more := {each.name for each in known.values() if wanted.intersection(each.bases)} - wanted:
@@ -104,29 +86,6 @@ def read_errors(sources: Iterable[Source]) -> Errors:
         for call, assigned in found.calls:
             _note(errors, call, found, assigned)
     return errors
-
-
-def _error_names(texts: Sequence[str]) -> set[str]:
-    """Return the names, found without parsing, under which errors may be raised."""
-    bases = [(name, set(_WORD.findall(words))) for text in texts for name, words in _DEFINED.findall(text)]
-    bases += [(alias, {name}) for text in texts for name, alias in _RENAMED.findall(text)]
-    names = {_ROOT}
-    while more := {name for name, words in bases if words & names} - names:
-        names |= more
-    return names
-
-
-def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
-    """Parse only the statements that may raise an error; parsing everything takes four times as long."""
-    wanted = names.union(_ANSWERS if _is_web(source) else ())
-    wanted |= {"ValueError"} if _IN_CONFIGURATION.search(source.module) else set[str]()
-    statements = [(each, not wanted.isdisjoint(_CALLED.findall(each))) for each in _STATEMENT.split(text)]
-    if not any(may_tell for _, may_tell in statements):
-        return ast.Module([], [])
-    try:
-        return ast.parse("".join(each for each, may_tell in statements if may_tell or _ANYWHERE.match(each)))
-    except SyntaxError:  # the text was split within a compound statement or a string
-        return ast.parse(text)
 
 
 def _class(source: Source, node: ast.ClassDef) -> ErrorClass:
@@ -260,9 +219,7 @@ def _one_line(text: str) -> str:
 @cache
 def _page_texts() -> Mapping[str, str]:
     """Return the texts of the page by their keys."""
-    spec = find_spec("auditord")
-    folder = Path((spec.origin if spec is not None else None) or "").parent
-    texts: Mapping[str, str] = json.loads((folder / "web/page/texts/en.json").read_bytes())
+    texts: Mapping[str, str] = json.loads((ROOT / "auditord/web/page/texts/en.json").read_bytes())
     return texts
 
 
@@ -292,7 +249,7 @@ STATUSES: Final[Mapping[int, tuple[str, str]]] = {
 
 def errors_markdown() -> str:
     """Return the whole index, for ``auditord manual errors``."""
-    index = read_errors(installed_sources())
+    index = read_errors(all_sources())
     parts = [_ERRORS, *_statuses(index.refusals), "## By class\n\n"]
     for entry in sorted(index.classes.values(), key=lambda each: (each.name, each.module)):
         if not entry.name.startswith("_"):
@@ -321,7 +278,6 @@ def _sentence(text: str) -> str:
 
 
 _TYPES: Final = ("counter", "gauge", "histogram", "summary")
-_MAY_DECLARE: Final = re.compile(rf"(?i)(?:{'|'.join(_TYPES)})\w*\(\s*\"")
 _METRICS: Final = """\
 # Every metric
 
@@ -355,10 +311,9 @@ def metrics_markdown() -> str:
 
 
 def exposed() -> Iterator[Exposed]:
-    """Yield the metrics of the daemon and of every installed hook module."""
-    for source in installed_sources():
-        if _MAY_DECLARE.search(text := source.text()):
-            yield from _declared(ast.parse(text))
+    """Yield the metrics of the daemon and of the built-in hook modules."""
+    for source in all_sources():
+        yield from _declared(source.tree())
 
 
 def _declared(tree: ast.Module) -> Iterator[Exposed]:
