@@ -119,7 +119,7 @@ class CatalogTable:
                 self._catalog.close()
                 self._catalog = None
 
-    def connected(self) -> Catalog:
+    def connect(self) -> Catalog:
         """Return the catalog, connecting to it on first use.
 
         Raises:
@@ -143,13 +143,13 @@ class CatalogTable:
             entry.invalidate()
 
     @contextmanager
-    def loaded(self) -> Generator[Table, None, None]:
-        """Yield the freshly loaded table, and translate errors as :meth:`translated` does."""
-        with self.translated():
-            yield self.connected().load_table(self._name)
+    def load(self) -> Generator[Table, None, None]:
+        """Yield the freshly loaded table, and translate errors as :meth:`translate_errors` does."""
+        with self.translate_errors():
+            yield self.connect().load_table(self._name)
 
     @contextmanager
-    def translated(self) -> Generator[None, None, None]:
+    def translate_errors(self) -> Generator[None, None, None]:
         """Translate errors of the catalog and the files.
 
         Raises:

@@ -24,7 +24,7 @@ from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
 from auditord.lake.engines import PAGE, Chosen, Engine, Rows, Work
-from auditord.lake.pruning import chosen_rows, finished_rows, open_rows
+from auditord.lake.pruning import match_chosen, match_finished, match_open
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
@@ -73,10 +73,10 @@ class DuckDb(Engine):
 
     @contextmanager
     @override
-    def _asked(
+    def _ask(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> Generator[Rows, None, None]:
-        files = _files(table, [finished_rows(query), *([open_rows(query)] if with_open else [])], chosen)
+        files = _files(table, [match_finished(query), *([match_open(query)] if with_open else [])], chosen)
         if files is None:
             yield lambda _: iter(())
             return
@@ -168,7 +168,7 @@ def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> Files | None:
     """Return the files that may hold chosen rows matching one of the conditions, or None if no file does."""
-    scans = [table.scan(And(chosen_rows(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
+    scans = [table.scan(And(match_chosen(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
     tasks = [task for scan in scans for task in scan.plan_files()]
     if any(task.delete_files for task in tasks):
         raise LakeUnreadable(

@@ -84,16 +84,16 @@ class Engine(ABC):
         Raises:
             StoreUnavailable: the lake cannot be read, or the limits are too low.
         """
-        with self._asked(table, query, chosen, work, with_open=query.as_of is not None) as rows:
+        with self._ask(table, query, chosen, work, with_open=query.as_of is not None) as rows:
             return sums_of(rows, query, self._dialect(chosen))
 
     def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Yield pages of wire texts of the chosen rows, in the query's order. The query runs on the first iteration."""
-        with self._asked(table, AggregateQuery(query.where), chosen, work, with_open=True) as rows:
+        with self._ask(table, AggregateQuery(query.where), chosen, work, with_open=True) as rows:
             yield from records_of(rows, query, self._dialect(chosen))
 
     @abstractmethod
-    def _asked(
+    def _ask(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> AbstractContextManager[Rows]:
         """Yield a function that runs statements on the chosen rows, or at least on those that may match the query."""

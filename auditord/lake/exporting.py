@@ -19,7 +19,7 @@ from pyiceberg.table import FileScanTask
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
-from auditord.lake.pruning import rows_of_daemon
+from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import records_of, values_of
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import Partition, month_name, partition_of_file
@@ -85,7 +85,7 @@ def export(
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty: name a new folder")
     files: defaultdict[str, list[Iterator[Any]]] = defaultdict(list)
-    for partition, rows in _by_partition(table, rows_of_daemon(daemon)).items():
+    for partition, rows in _by_partition(table, match_daemon(daemon)).items():
         files[layout.path(partition)].append(rows)
     written: list[int] = []
     for path, parts in files.items():
@@ -96,7 +96,7 @@ def export(
 
 def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: str | None) -> Sequence[str]:
     """Return the ids of the released records of a month (``2024-02``), at one site or at all sites if it is None."""
-    found, where = list[str](), rows_of_daemon(daemon, released.state.release)
+    found, where = list[str](), match_daemon(daemon, released.state.release)
     for (number, at), batches in _by_partition(table, where, *_KEYS).items():
         if month_name(number or 0) == month and site in {None, at}:
             for batch in batches:
@@ -109,7 +109,7 @@ def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: 
 def _by_partition(table: LakeTable, where: BooleanExpression, *columns: str) -> Mapping[Partition, Iterator[Any]]:
     """Return matching rows of finished records in one snapshot, the newest, as pyarrow RecordBatches by partition."""
     tasks = defaultdict[Partition, list[FileScanTask]](list)
-    with table.loaded() as loaded:
+    with table.load() as loaded:
         scan = loaded.scan(where, selected_fields=columns or ("*",))
         reader = ArrowScan(loaded.metadata, loaded.io, scan.projection(), scan.row_filter)
         for task in scan.plan_files():
@@ -119,7 +119,7 @@ def _by_partition(table: LakeTable, where: BooleanExpression, *columns: str) -> 
 
 
 def _batches(table: LakeTable, reader: ArrowScan, tasks: Iterable[FileScanTask]) -> Iterator[Any]:
-    with table.translated():
+    with table.translate_errors():
         for task in tasks:
             yield from reader.to_table([task]).to_batches()
 

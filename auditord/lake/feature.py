@@ -87,12 +87,16 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # the model requires a name then
     with closing(ConfiguredLake(configuration)) as lake:
         try:
-            facts, missing, unaccounted = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            facts, missing, unaccounted = (
+                lake.table.facts(),
+                lake.table.lacking_columns(),
+                lake.table.count_unaccounted(),
+            )
             if state.records and lake.table.newest().lake_id != state.released_in:
                 text = f"records were released to the table {state.location}, not to {lake.warehouse}"
                 yield Finding(Severity.FAILURE, "released", text, _REMEDY)
             if syncs:
-                lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
+                lake_module("positions").refuse_mixed(facts.positions, daemon, state.store_id)
         except StoreUnavailable as error:
             yield Finding(Severity.FAILURE, "table", str(error), _REMEDY)
             return

@@ -64,38 +64,38 @@ _MORE: Final = EqualTo(term="more", value=True)
 """Rows that roll-ups leave out."""
 
 
-def rows_of_daemon(daemon: str, release: int | None = None) -> BooleanExpression:
+def match_daemon(daemon: str, release: int | None = None) -> BooleanExpression:
     """Return a filter for a daemon's rows, limited to release numbers up to ``release`` if it is given."""
     own = EqualTo(term="daemon", value=daemon)
     return own if release is None else And(own, LessThanOrEqual(term="release", value=release))
 
 
-def chosen_rows(chosen: Chosen) -> BooleanExpression:
+def match_chosen(chosen: Chosen) -> BooleanExpression:
     """Return a filter for the chosen rows."""
     if chosen.daemon is None:
         return AlwaysTrue()
     released = chosen.released
-    rows = rows_of_daemon(chosen.daemon, None if released is None else released.state.release)
-    return rows if chosen.scope is None else And(rows, outside_of(chosen.scope))
+    rows = match_daemon(chosen.daemon, None if released is None else released.state.release)
+    return rows if chosen.scope is None else And(rows, match_outside(chosen.scope))
 
 
-def finished_rows(query: AggregateQuery) -> BooleanExpression:
+def match_finished(query: AggregateQuery) -> BooleanExpression:
     """Return a filter for rows of finished records that may match a query."""
     return And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of), _within(query.window))
 
 
-def open_rows(query: AggregateQuery) -> BooleanExpression:
+def match_open(query: AggregateQuery) -> BooleanExpression:
     """Return a separate filter for rows of open records, since pyiceberg cannot compare null with an instant."""
     started = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
     return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), started)
 
 
-def outside_of(scope: Scope) -> BooleanExpression:
+def match_outside(scope: Scope) -> BooleanExpression:
     """Return a filter for rows of finished records that the cells of a scope do not cover."""
     return _any_of([_MORE, *[fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]])
 
 
-def stopped_within(first: datetime, last: datetime) -> BooleanExpression:
+def match_stops(first: datetime, last: datetime) -> BooleanExpression:
     """Return a filter for records that stopped from ``first`` to ``last``, both included."""
     return And(_compares("stop_time", Comparison.GTE, first), _compares("stop_time", Comparison.LTE, last))
 

@@ -51,7 +51,14 @@ class LakeReader:
             StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
         work = Work()
-        return await self._in_thread(work, lambda: self._answer(work, query))
+
+        def answer() -> Aggregates:
+            with self._table.load() as table:
+                snapshot = self._newest(table)
+                found = self._engine.sums(table, query, Chosen(snapshot.number, self._daemon), work)
+            return replace(found, snapshot=snapshot)
+
+        return await self._in_thread(work, answer)
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
@@ -60,26 +67,26 @@ class LakeReader:
         Raises:
             StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
-        async with self._streamed(query, lambda table: Chosen(self._newest(table).number, self._daemon)) as pages:
+        async with self._open_pages(query, lambda table: Chosen(self._newest(table).number, self._daemon)) as pages:
             yield pages
 
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
         """Return single rows; see :class:`auditord.store.lake.ReleasedRecords`."""
 
-        def found() -> Sequence[LakeRecord]:
-            with self._table.loaded() as table:
+        def find_rows() -> Sequence[LakeRecord]:
+            with self._table.load() as table:
                 has_snapshot = table.snapshot_by_id(state.snapshot_id) is not None
                 return self._table.find(table, state.snapshot_id if has_snapshot else None, self._name or "", wanted)
 
-        return await self._in_thread(Work(), found)
+        return await self._in_thread(Work(), find_rows)
 
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
         """Return sums over released records; see :class:`auditord.store.lake.ReleasedRecords`."""
         scope, work = None if days is None else scope_within(query, *days), Work()
 
         def answer() -> Aggregates:
-            with self._table.loaded() as table:
-                chosen = replace(self._released(table, released), scope=scope)
+            with self._table.load() as table:
+                chosen = replace(self._choose_released(table, released), scope=scope)
                 return self._engine.sums(table, replace(query, as_of=None), chosen, work)
 
         return await self._in_thread(work, answer)
@@ -89,11 +96,11 @@ class LakeReader:
         self, released: Released, query: RecordQuery
     ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """Yield pages of released records; see :class:`auditord.store.lake.ReleasedRecords`."""
-        async with self._streamed(query, lambda table: self._released(table, released)) as pages:
+        async with self._open_pages(query, lambda table: self._choose_released(table, released)) as pages:
             yield pages
 
     @asynccontextmanager
-    async def _streamed(
+    async def _open_pages(
         self, query: RecordQuery, choose: _Choose
     ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         work = Work()
@@ -132,14 +139,8 @@ class LakeReader:
         self._threads.shutdown()
         self._engine.close()
 
-    def _answer(self, work: Work, query: AggregateQuery) -> Aggregates:
-        with self._table.loaded() as table:
-            snapshot = self._newest(table)
-            answer = self._engine.sums(table, query, Chosen(snapshot.number, self._daemon), work)
-        return replace(answer, snapshot=snapshot)
-
     def _pages(self, work: Work, query: RecordQuery, choose: _Choose) -> Generator[Sequence[bytes], None, None]:
-        with self._table.loaded() as table:
+        with self._table.load() as table:
             yield from self._engine.records(table, query, choose(table), work)
 
     def _newest(self, table: Table) -> LakeSnapshot:
@@ -158,7 +159,7 @@ class LakeReader:
         is_complete = not any(position.is_filling for position in counted)
         return LakeSnapshot(newest.snapshot_id, from_micros(newest.timestamp_ms * 1_000), is_complete)
 
-    def _released(self, table: Table, released: Released) -> Chosen:
+    def _choose_released(self, table: Table, released: Released) -> Chosen:
         """Choose the released rows in the snapshot that the store names, or in the newest if that one has expired.
 
         Other daemons expire snapshots but leave this daemon's rows alone. So the newest snapshot has the same rows,

@@ -41,7 +41,7 @@ class Spark(Engine):
 
     @contextmanager
     @override
-    def _asked(
+    def _ask(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> Generator[Rows, None, None]:
         try:

@@ -17,7 +17,7 @@ import msgspec
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
 from auditord.lake.positions import LakePosition
-from auditord.lake.pruning import rows_of_daemon
+from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import Partition
@@ -197,7 +197,7 @@ async def verify(
     released = await store.released()
     state, recalled = released.state, set(released.recalled)
     result = Verified(expected=state.records)
-    batches = table.rows(rows_of_daemon(daemon, state.release), RECORD_COLUMNS)
+    batches = table.rows(match_daemon(daemon, state.release), RECORD_COLUMNS)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         copies = await asyncio.to_thread(list, records_of(batch))
         rows = {ReleasedRow(each.record.record_id, each.release, to_micros(each.stop_time)) for each in copies}

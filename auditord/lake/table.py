@@ -51,27 +51,27 @@ from auditord.lake.positions import (
     properties_of,
     refuse_mixed,
 )
-from auditord.lake.pruning import rows_of_daemon, stopped_within
+from auditord.lake.pruning import match_daemon, match_stops
 from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
 from auditord.lake.writing import (
     FILE_RECORDS,
     SMALL_FILES,
     Partition,
     Rewritten,
+    assign_releases,
+    clear_releases,
     commit_files,
     files_with,
-    free_rows,
-    joined,
+    mask_free,
+    mask_replaced,
+    mask_unreleased,
+    merge_files,
     month_number,
     months_of,
-    not_released,
-    numbered,
     partition_of_file,
-    replaced_by,
+    remove_rows,
     small_files,
-    unnumbered,
-    without,
-    written,
+    write_batch,
 )
 from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapshot, Released, ReleasedRow
 from auditord_hookspecs.wording import counted
@@ -131,10 +131,10 @@ class LakeTable(CatalogTable):
     def open(self) -> str:
         """Create the table, or add the columns that it lacks. Return the table's id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
-            with attempt, self.translated():
-                self._create(self.connected())
+            with attempt, self.translate_errors():
+                self._create(self.connect())
         self._try(add_columns)
-        with self.loaded() as table:
+        with self.load() as table:
             return str(table.metadata.table_uuid)
 
     def _create(self, catalog: Catalog) -> None:
@@ -146,7 +146,7 @@ class LakeTable(CatalogTable):
 
     def position(self, daemon: str) -> LakePosition | None:
         """Return a daemon's position in the newest snapshot, or None if the snapshot does not know the daemon."""
-        with self.loaded() as table:
+        with self.load() as table:
             return positions_of(table).get(daemon)
 
     def write(self, daemon: str, before: LakePosition, batch: LakeBatch) -> None:
@@ -155,13 +155,15 @@ class LakeTable(CatalogTable):
         Raises:
             LakeMoved: the daemon's position has changed; nothing is done.
         """
-        with self.loaded() as table:
-            added = list(written(table, daemon, batch))
+        with self.load() as table:
+            added = list(write_batch(table, daemon, batch))
 
         def commit(table: Table) -> None:
             self._refuse_moved(table, daemon, before)
             months = months_of(batch)
-            rewritten = without(table, _tasks(table, daemon, months) if months else (), replaced_by(daemon, batch))
+            rewritten = remove_rows(
+                table, _tasks(table, daemon, months) if months else (), mask_replaced(daemon, batch)
+            )
             _commit(table, {daemon: replace(before, batch=batch.number)}, rewritten, added)
 
         self._try(commit)
@@ -180,7 +182,7 @@ class LakeTable(CatalogTable):
             state = released.state
             refuse_mixed(positions_of(table), daemon, state.store_id)
             self._refuse_moved(table, daemon, before)
-            rewritten = without(table, _tasks(table, daemon), not_released(daemon, released))
+            rewritten = remove_rows(table, _tasks(table, daemon), mask_unreleased(daemon, released))
             release = state.release if before is None else max(state.release, before.release)
             _commit(table, {daemon: LakePosition(state.store_id, 0, is_filling=True, release=release)}, rewritten, ())
 
@@ -207,13 +209,13 @@ class LakeTable(CatalogTable):
         """
 
         def commit(table: Table) -> int:
-            only_here = int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
+            only_here = int(table.scan(And(match_daemon(daemon), NotNull(term="release"))).count())
             if only_here and not with_released:
                 raise ConfigurationError(
                     f"{counted(only_here, 'record')} of {daemon} may exist only in the lake, and would be lost: run "
                     "`auditord lake recall` on that daemon's host, or use --released."
                 )
-            rewritten = without(table, _tasks(table, daemon), not_released(daemon, None))
+            rewritten = remove_rows(table, _tasks(table, daemon), mask_unreleased(daemon, None))
             _commit(table, {daemon: None}, rewritten, ())
             return _records_in(rewritten.removed) - _records_in(rewritten.added)
 
@@ -236,14 +238,14 @@ class LakeTable(CatalogTable):
 
         def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
-            free, early = free_rows(daemon, upto), LessThanOrEqual(term="batch", value=upto)
-            planned = table.scan(And(rows_of_daemon(daemon), IsNull(term="release"), early)).plan_files()
+            free, early = mask_free(daemon, upto), LessThanOrEqual(term="batch", value=upto)
+            planned = table.scan(And(match_daemon(daemon), IsNull(term="release"), early)).plan_files()
             old = [task for task in planned if is_old(partition_of_file(task.file))]
             old.sort(key=lambda each: _named(partition_of_file(each.file)))
             groups = _next_groups(files_with(table, old, free))
             if not groups:
                 return before
-            changed, behind = numbered(table, groups, free, before.release + 1)
+            changed, behind = assign_releases(table, groups, free, before.release + 1)
             after = replace(before, release=behind - 1)
             _commit(table, {daemon: after}, changed, ())
             return after
@@ -262,7 +264,7 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
             months = {month_number(from_micros(row.stop_time)) for row in rows}
-            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows, before.batch)
+            changed = clear_releases(table, _tasks(table, daemon, months), daemon, rows, before.batch)
             if not changed.removed:
                 return before
             after = replace(before, release=before.release + 1)
@@ -273,7 +275,7 @@ class LakeTable(CatalogTable):
 
     def newest(self) -> LakeSnapshot:
         """Return the newest snapshot; its number is 0 if there is none."""
-        with self.loaded() as table:
+        with self.load() as table:
             snapshot = table.current_snapshot()
             number, sequence = (0, 0) if snapshot is None else (snapshot.snapshot_id, snapshot.sequence_number or 0)
             return LakeSnapshot(str(table.metadata.table_uuid), self.location, number, sequence)
@@ -284,8 +286,8 @@ class LakeTable(CatalogTable):
             GreaterThanOrEqual(term="release", value=numbers.start),
             LessThan(term="release", value=numbers.stop),
         )
-        with self.loaded() as table:
-            rows = _read(table, snapshot_id, And(rows_of_daemon(daemon), And(low, high)), RECORD_COLUMNS)
+        with self.load() as table:
+            rows = _read(table, snapshot_id, And(match_daemon(daemon), And(low, high)), RECORD_COLUMNS)
         rows = rows.sort_by("release")
         place = 0
         for _, size in sorted(Counter(rows["release"].to_pylist()).items()):
@@ -305,9 +307,9 @@ class LakeTable(CatalogTable):
             stops = [from_micros(row.stop_time) for row in rows]
             named = And(
                 In(term="record_id", literals=ids),
-                And(In(term="release", literals=numbers), stopped_within(min(stops), max(stops))),
+                And(In(term="release", literals=numbers), match_stops(min(stops), max(stops))),
             )
-            read = _read(table, snapshot_id, And(rows_of_daemon(daemon), named), RECORD_COLUMNS)
+            read = _read(table, snapshot_id, And(match_daemon(daemon), named), RECORD_COLUMNS)
             copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
             found += [copy for copy in copies if (copy.record.record_id, copy.release) in keys]
         return found
@@ -319,9 +321,9 @@ class LakeTable(CatalogTable):
             ConfigurationError: records are missing, and the store's snapshot has expired.
         """
         state, newest = released.state, self.newest().snapshot_id
-        with self.loaded() as table:
+        with self.load() as table:
             if table.snapshot_by_id(state.snapshot_id) is not None:
-                lost = _lost_rows(table, daemon, state.snapshot_id, newest)
+                lost = _find_lost_rows(table, daemon, state.snapshot_id, newest)
                 return {row for row in lost if row.release <= state.release}.difference(released.recalled)
             count = count_released(table, daemon, released)
         if count < state.records:
@@ -336,14 +338,14 @@ class LakeTable(CatalogTable):
     def partitions(self) -> Mapping[Partition, Sequence[DataFile]]:
         """Return the data files of the newest snapshot by partition, in order."""
         files = defaultdict[Partition, list[DataFile]](list)
-        with self.loaded() as table:
+        with self.load() as table:
             for task in table.scan().plan_files():
                 files[partition_of_file(task.file)].append(task.file)
         return {each: files[each] for each in sorted(files, key=_named)}
 
     def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
-        with self.loaded() as table:
+        with self.load() as table:
             scan = table.scan(where, selected_fields=tuple(columns))
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for task in scan.plan_files():
@@ -351,9 +353,9 @@ class LakeTable(CatalogTable):
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
-        with self.loaded() as table:
+        with self.load() as table:
             groups = small_files(_tasks(table, daemon), FILE_RECORDS, SMALL_FILES)
-            merged = joined(table, groups)
+            merged = merge_files(table, groups)
 
         def commit(table: Table) -> int:
             if {file.file_path for file in merged.removed} <= {task.file.file_path for task in _tasks(table, daemon)}:
@@ -373,7 +375,7 @@ class LakeTable(CatalogTable):
         Raises:
             LakeOvertaken: another daemon committed first; nothing is deleted.
         """
-        with self.loaded() as table:
+        with self.load() as table:
             newest = newest_with_positions(table)
             return expire(table, keep_since, {needed} if newest is None else {needed, newest.snapshot_id})
 
@@ -383,12 +385,12 @@ class LakeTable(CatalogTable):
         Args:
             made_before: later files are kept, since they may belong to a commit in progress.
         """
-        with self.loaded() as table:
+        with self.load() as table:
             return delete_strays(table, made_before)
 
     def has(self, snapshot_id: int) -> bool:
         """Return whether the table still has a snapshot."""
-        with self.loaded() as table:
+        with self.load() as table:
             return table.snapshot_by_id(snapshot_id) is not None
 
     def tag(self, prefix: str, wanted: Mapping[str, int]) -> Collection[str]:
@@ -418,7 +420,7 @@ class LakeTable(CatalogTable):
 
     def facts(self) -> LakeFacts:
         """Return figures about the newest snapshot."""
-        with self.loaded() as table:
+        with self.load() as table:
             snapshot = table.current_snapshot()
             if snapshot is None:
                 return LakeFacts(0, None, 0, 0, 0, {})
@@ -429,20 +431,20 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
-    def unaccounted(self) -> Mapping[str, int]:
+    def count_unaccounted(self) -> Mapping[str, int]:
         """Count the rows, by daemon, that belong to no recorded batch: another program wrote them.
 
         Only files that may hold such a row are read. In a sound table these are none if daemon names have at most 16
         characters.
         """
-        with self.loaded() as table:
+        with self.load() as table:
             rows = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
         counts: Any = rows["daemon"].value_counts()  # Any: pyarrow's
         return {each["values"]: each["counts"] for each in counts.to_pylist()}
 
     def lacking_columns(self) -> Sequence[str]:
         """Return the columns that a table of an earlier version lacks."""
-        with self.loaded() as table:
+        with self.load() as table:
             return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
     def _refuse_moved(self, table: Table, daemon: str, position: LakePosition | None) -> None:
@@ -455,7 +457,7 @@ class LakeTable(CatalogTable):
         for attempt in stamina.retry_context(
             on=LakeOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
         ):
-            with attempt, self.loaded() as table:
+            with attempt, self.load() as table:
                 return commit(table)
         raise AssertionError("the last attempt ends or raises")
 
@@ -487,7 +489,7 @@ def _records_in(files: Iterable[DataFile]) -> int:
 
 def count_released(table: Table, daemon: str, released: Released) -> int:
     """Count the released records of a daemon in the newest snapshot of a loaded table."""
-    where = rows_of_daemon(daemon, released.state.release)
+    where = match_daemon(daemon, released.state.release)
     keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
     return sum(len(rows.difference(released.recalled)) for rows in keys)
 
@@ -508,9 +510,9 @@ def _next_groups(tasks: Iterable[FileScanTask]) -> list[list[FileScanTask]]:
     return list(groups.values())
 
 
-def _lost_rows(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
+def _find_lost_rows(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
     """Return the rows of snapshot ``before`` that ``after`` does not have with the same release number."""
-    where = And(rows_of_daemon(daemon), NotNull(term="release"))
+    where = And(match_daemon(daemon), NotNull(term="release"))
     old, new = (
         {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
         for each in (before, after)

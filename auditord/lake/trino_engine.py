@@ -42,7 +42,7 @@ class Trino(Engine):
 
     def __init__(self, url: str, password: str | None = None, token: str | None = None) -> None:
         at = urlsplit(url)
-        self._table = ".".join(_quoted(each) for each in (at.path.strip("/"), *TABLE.split(".")))
+        self._table = ".".join(_quote(each) for each in (at.path.strip("/"), *TABLE.split(".")))
         self._options = {
             "host": at.hostname,
             "port": at.port,
@@ -57,7 +57,7 @@ class Trino(Engine):
 
     @contextmanager
     @override
-    def _asked(
+    def _ask(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> Generator[Rows, None, None]:
         yield partial(self._rows, chosen.snapshot_id, work)
@@ -66,7 +66,7 @@ class Trino(Engine):
         records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'")
         with self._cursor() as cursor:
             work.begin(lambda: _cancel(cursor))
-            sql, parameters = _bound(statement)
+            sql, parameters = _bind(statement)
             cursor.execute(records + sql, parameters)
             yield from _rows(cursor)
 
@@ -88,12 +88,12 @@ def _authentication(user: str, password: str | None, token: str | None) -> Any: 
     return None if password is None else _trino.auth.BasicAuthentication(user, password)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
-def _bound(statement: Sql) -> tuple[str, list[object]]:
+def _bind(statement: Sql) -> tuple[str, list[object]]:
     """Return the statement and its parameters with instants as texts. Trino's client garbles years before 1000."""
     texts, parameters = statement.sql.split("%s"), [parameter(each) for each in statement.parameters]
     places = ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)" if isinstance(each, datetime) else "?" for each in parameters]

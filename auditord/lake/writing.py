@@ -71,7 +71,7 @@ def partition_of_file(file: DataFile) -> Partition:
     return file.partition[0], file.partition[1]
 
 
-def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
+def write_batch(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
     """Write the records of a batch and yield the new files."""
     partitions: defaultdict[Partition, list[LakeRecord]] = defaultdict(list)
     for copy in batch.records:
@@ -91,9 +91,9 @@ def months_of(batch: LakeBatch) -> set[int | None]:
     return {None if moment is None else month_number(moment) for moment in moments}
 
 
-def replaced_by(daemon: str, batch: LakeBatch) -> Mask:
+def mask_replaced(daemon: str, batch: LakeBatch) -> Mask:
     """Return the mask of a daemon's rows that a batch replaces."""
-    are_recalled = recalled_in(batch.recalled)
+    are_recalled = mask_recalled(batch.recalled)
     ids = list(batch.known)
 
     def are_replaced(rows: Any) -> Any:
@@ -104,7 +104,7 @@ def replaced_by(daemon: str, batch: LakeBatch) -> Mask:
     return are_replaced
 
 
-def not_released(daemon: str, released: Released | None) -> Mask:
+def mask_unreleased(daemon: str, released: Released | None) -> Mask:
     """Return the mask of a daemon's rows, except released records if ``released`` is given."""
 
     def are_in_store(rows: Any) -> Any:
@@ -112,13 +112,13 @@ def not_released(daemon: str, released: Released | None) -> Mask:
         if released is None:
             return own
         numbered = _compute.fill_null(_compute.less_equal(rows["release"], released.state.release), fill_value=False)
-        count = _compute.and_not(numbered, recalled_in(released.recalled)(rows))
+        count = _compute.and_not(numbered, mask_recalled(released.recalled)(rows))
         return _compute.and_not(own, count)
 
     return are_in_store
 
 
-def recalled_in(recalled: Collection[ReleasedRow]) -> Mask:
+def mask_recalled(recalled: Collection[ReleasedRow]) -> Mask:
     """Return the mask of rows with these ids and release numbers."""
     keys = [f"{row.release}:{row.record_id}" for row in recalled]
 
@@ -133,34 +133,36 @@ def recalled_in(recalled: Collection[ReleasedRow]) -> Mask:
     return are_recalled
 
 
-def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritten:
+def remove_rows(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritten:
     """Rewrite the files that hold rows of the mask ``gone``, without these rows."""
 
-    def kept(rows: Any) -> Any:
+    def keep(rows: Any) -> Any:
         return rows.filter(_compute.invert(gone(rows)))
 
-    return _changed(table, tasks, gone, kept)
+    return _rewrite(table, tasks, gone, keep)
 
 
-def unnumbered(
+def clear_releases(
     table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow], batch: int
 ) -> Rewritten:
     """Rewrite files with the release number of recalled rows cleared, as rows of this batch."""
-    are_recalled = recalled_in(recalled)
+    are_recalled = mask_recalled(recalled)
 
-    def found(rows: Any) -> Any:
+    def is_recalled(rows: Any) -> Any:
         return _compute.and_(_compute.equal(rows["daemon"], daemon), are_recalled(rows))
 
-    def kept(rows: Any) -> Any:
-        cleared = found(rows)
+    def clear(rows: Any) -> Any:
+        cleared = is_recalled(rows)
         batches = _compute.if_else(cleared, _arrow.scalar(batch, _arrow.int64()), rows["batch"])
         releases = _compute.if_else(cleared, _arrow.scalar(None, _arrow.int64()), rows["release"])
         return _with_column(_with_column(rows, "batch", batches), "release", releases)
 
-    return _changed(table, tasks, found, kept)
+    return _rewrite(table, tasks, is_recalled, clear)
 
 
-def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], free: Mask, first: int) -> tuple[Rewritten, int]:
+def assign_releases(
+    table: Table, groups: Iterable[Sequence[FileScanTask]], free: Mask, first: int
+) -> tuple[Rewritten, int]:
     """Rewrite files with release numbers for the rows of the mask ``free``.
 
     Each group has the files of one partition, which become one file. Release numbers start at ``first``; the next
@@ -176,11 +178,11 @@ def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], free: Mask,
         first += -(-count // RELEASE_RECORDS)
         removed += [task.file for task in tasks]
         releases = _compute.if_else(are_free, numbers, rows["release"])
-        added += _checked(table, tasks[0], _with_column(rows, "release", releases))
+        added += _write_checked(table, tasks[0], _with_column(rows, "release", releases))
     return Rewritten(removed, added), first
 
 
-def free_rows(daemon: str, batch: int) -> Mask:
+def mask_free(daemon: str, batch: int) -> Mask:
     """Return the mask of a daemon's rows without a release number, of batches up to this one."""
 
     def are_free(rows: Any) -> Any:
@@ -198,12 +200,12 @@ def files_with(table: Table, tasks: Iterable[FileScanTask], found: Mask) -> Iter
             yield task
 
 
-def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
+def merge_files(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
     """Merge the files of each group into one file."""
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
         removed += [task.file for task in tasks]
-        added += _checked(table, tasks[0], scan.to_table(tasks).sort_by(ORDER))
+        added += _write_checked(table, tasks[0], scan.to_table(tasks).sort_by(ORDER))
     return Rewritten(removed, added)
 
 
@@ -267,7 +269,7 @@ def _scan(table: Table, *columns: str) -> ArrowScan:
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
 
 
-def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
+def _rewrite(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
     """Rewrite the files that have a row selected by ``found``."""
     removed, added = list[DataFile](), list[DataFile]()
     all_columns = _scan(table)
@@ -275,7 +277,7 @@ def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: C
         rows = change(all_columns.to_table([task]))
         removed.append(task.file)
         if rows.num_rows:
-            added += _checked(table, task, rows)
+            added += _write_checked(table, task, rows)
     return Rewritten(removed, added)
 
 
@@ -284,7 +286,7 @@ def _with_column(rows: Any, name: str, numbers: Any) -> Any:  # Any: pyarrow's T
     return rows.set_column(place, rows.schema.field(place), numbers)
 
 
-def _checked(table: Table, like: FileScanTask, rows: Any) -> Sequence[DataFile]:  # Any: pyarrow's Table
+def _write_checked(table: Table, like: FileScanTask, rows: Any) -> Sequence[DataFile]:  # Any: pyarrow's Table
     """Write rows to the partition of a file, and read them back.
 
     Raises:

@@ -425,7 +425,7 @@ def test_rows_in_the_lake_that_their_daemon_did_not_bring_are_a_failure_at_a_hub
         doctor.sections = {"lake": section}
         assert {each["severity"] for each in doctor.run()[1] if each["where"] == "lake"} == {"ok"}
         with monkeypatch.context() as patch:
-            patch.setattr("auditord.lake.table.LakeTable.unaccounted", always({"kit": 3}))
+            patch.setattr("auditord.lake.table.LakeTable.count_unaccounted", always({"kit": 3}))
             found = doctor.about("lake", "origin")
         assert (found["severity"], found["text"][:27]) == ("failure", "3 rows under the name kit d")
 

@@ -216,7 +216,7 @@ def made_lake(table: LakeTable, total: int, expected: Expected) -> None:
     facts = table.facts()
     say(f"{facts.records} records in {facts.files} files, {facts.size / facts.records:.1f} bytes per record")
     say(f"{'added up' if is_there else 'made'} in {perf_counter() - begun:.0f} s")
-    with table.loaded() as opened:
+    with table.load() as opened:
         worked = process_time()
         found = len(list(opened.scan().plan_files()))
     say(f"{(process_time() - worked) / found * 1e3:.2f} ms of CPU time to find a file of {found}")
@@ -225,7 +225,7 @@ def made_lake(table: LakeTable, total: int, expected: Expected) -> None:
 def write(table: LakeTable, made: Iterable[tuple[int, int, Any]]) -> None:  # Any: pyarrow's Table
     """Write files in one commit."""
     with (
-        table.loaded() as opened,
+        table.load() as opened,
         opened.transaction() as transaction,
         transaction.update_snapshot().merge_append() as append,
     ):

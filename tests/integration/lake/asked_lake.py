@@ -113,7 +113,7 @@ def asked_lake(folder: Path, table: LakeTable | None = None) -> LakeTable:
     """The lake of both, in a table of its own or in one that is given."""
     table = table or lake_in(folder / "lake")
     asyncio.run(put(folder, "a", BY_DAEMON["a"], table))
-    with table.loaded() as opened, opened.update_schema() as update:
+    with table.load() as opened, opened.update_schema() as update:
         update.add_column("ours", StringType())  # the files from now on have it
     asyncio.run(put(folder, "b", BY_DAEMON["b"], table))
     return table

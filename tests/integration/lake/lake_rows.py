@@ -18,7 +18,7 @@ from auditord_hookspecs.wire import decode_record
 
 def rows(table: LakeTable, daemon: str) -> Mapping[str, str]:
     """The wire texts of a daemon's records by id; none is there twice."""
-    with table.loaded() as opened:
+    with table.load() as opened:
         read: Any = opened.scan(EqualTo(term="daemon", value=daemon), selected_fields=RECORD_COLUMNS).to_arrow()
     copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
     found = {copy.record.record_id: copy.document for copy in copies}

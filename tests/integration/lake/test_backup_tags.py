@@ -55,7 +55,7 @@ class Daemon(Host):
 
     def tags(self) -> Sequence[str]:
         """The last parts of the names of all."""
-        with closing(self.opened()) as lake, lake.table.loaded() as table:
+        with closing(self.opened()) as lake, lake.table.load() as table:
             return sorted(name.rpartition("/")[2] for name in table.metadata.refs if name != "main")
 
     def restore(self) -> str:

@@ -150,12 +150,12 @@ async def test_numbers_that_no_record_can_have_are_compared_with(lake: LakeTable
 async def test_an_answer_is_about_the_snapshot_that_it_names(tmp_path: Path, cluster: Cluster) -> None:
     table = cluster.lake("growing")
     await put(tmp_path, "a", BY_DAEMON["a"], table)
-    with table.loaded() as before:
+    with table.load() as before:
         await put(tmp_path, "b", BY_DAEMON["b"], table)
         named = before.current_snapshot()
         assert named is not None
         for each in (before, table):
-            with nullcontext(before) if each is before else table.loaded() as asked:
+            with nullcontext(before) if each is before else table.load() as asked:
                 chosen = Chosen(named.snapshot_id)
                 former = await asyncio.to_thread(cluster.engine("growing").sums, asked, CORES, chosen, Work())
             assert former == aggregate_records(BY_DAEMON["a"], CORES)

@@ -101,10 +101,10 @@ async def test_a_copy_counts_released_records(urls: Sequence[str], tmp_path: Pat
             month += 1
             assert await run(store, table, "a", month) > 0
             assert len(rows(table, "a")) == len(records)
-            assert table.unaccounted() == {}
+            assert table.count_unaccounted() == {}
             assert await store.recall(["job-0"]) == 1
             assert await run(store, table, "a", 0) == 0
-            assert table.unaccounted() == {}
+            assert table.count_unaccounted() == {}
             assert await run(store, table, "a", month) == 1
             for query in QUERIES:
                 assert await store.aggregate(query) == aggregate_records(records.values(), query)

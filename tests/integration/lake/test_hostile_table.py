@@ -105,7 +105,7 @@ async def test_properties_that_only_other_engines_use_are_no_reason_to_refuse(ta
 
 async def test_the_files_are_opened_with_the_settings_of_the_operator_alone(table: LakeTable) -> None:
     change(table, lambda metadata: metadata["properties"].update({"read.split.target-size": "1"}))
-    with table.loaded() as opened:
+    with table.load() as opened:
         assert "read.split.target-size" not in opened.io.properties
 
 
@@ -196,7 +196,7 @@ def rest_table(table: LakeTable) -> Iterator[LakeTable]:
 
 
 def test_a_rest_catalog_hands_out_credentials_and_nothing_else(rest_table: LakeTable) -> None:
-    with rest_table.loaded() as opened:
+    with rest_table.load() as opened:
         properties = opened.io.properties
     assert properties["s3.access-key-id"] == "handed out"
     assert properties["s3.endpoint"] == "http://ours", "what the operator has set stays"
@@ -243,7 +243,7 @@ def test_no_change_of_the_metadata_ends_the_process(table: LakeTable, data: st.D
     with suppress(Exception):  # a failed run, or a failed request
         other.facts()
         other.partitions()
-        other.unaccounted()
+        other.count_unaccounted()
     other.close()
     metadata_of(table).write_text(original)
 

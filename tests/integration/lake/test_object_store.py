@@ -52,14 +52,14 @@ def test_sums_and_records_equal_a_plain_evaluation(lake: LakeTable, tmp_path: Pa
 async def test_objects_that_no_snapshot_needs_are_deleted(lake: LakeTable, tmp_path: Path) -> None:
     lake.remove("a")
     assert lake.expire(datetime.now(UTC)) > 0
-    with lake.loaded() as table:
+    with lake.load() as table:
         table.io.new_output(f"{lake.location}/data/stray.parquet").create().close()
     assert lake.delete_strays(datetime.now(UTC).replace(year=9000)) > 0
     assert len(await listed(reader(lake, "b", tmp_path), RecordQuery())) == len(BY_DAEMON["b"])
 
 
 async def test_a_file_that_is_gone_is_an_error(lake: LakeTable, server: S3Server, tmp_path: Path) -> None:
-    with lake.loaded() as table:
+    with lake.load() as table:
         paths = [task.file.file_path for task in table.scan().plan_files()]
     for path in paths:
         assert server.request("DELETE", path.removeprefix("s3:/")) == 204

@@ -113,7 +113,7 @@ async def test_work_on_an_answer_that_nobody_waits_for_ends(
 
 def test_a_file_of_open_and_finished_records_counts_once(tmp_path: Path) -> None:
     table = asked_lake(tmp_path)
-    with table.loaded() as lake:  # as another engine leaves it
+    with table.load() as lake:  # as another engine leaves it
         snapshot: Any = lake.current_snapshot()
         rows: Any = lake.scan().to_arrow()
         with lake.update_spec() as update:

@@ -31,7 +31,7 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import TABLE, LakeMoved, LakeTable
-from auditord.lake.writing import commit_files, joined, partition_of_file, write_rows
+from auditord.lake.writing import commit_files, merge_files, partition_of_file, write_rows
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
@@ -133,11 +133,11 @@ async def test_an_answer_says_that_a_first_sync_is_under_way(
     answers: list[Aggregates] = []
     write = table.write
 
-    def written(daemon: str, before: LakePosition, batch: LakeBatch) -> None:
+    def write_batch(daemon: str, before: LakePosition, batch: LakeBatch) -> None:
         write(daemon, before, batch)
         answers.append(asyncio.run(reader.aggregate(AggregateQuery())))
 
-    monkeypatch.setattr(table, "write", written)
+    monkeypatch.setattr(table, "write", write_batch)
     monkeypatch.setattr(syncing, "BATCH_CHANGES", 2)
     await sync(store, table, "a", LOG)
     answers.append(await reader.aggregate(AggregateQuery()))
@@ -254,7 +254,7 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     assert table.expire(now - timedelta(days=1)) == 0
     assert table.expire(now) > 9
     assert table.delete_strays(now) == 0, "all files of expired snapshots were known"
-    with table.loaded() as opened:
+    with table.load() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
 
@@ -274,12 +274,12 @@ async def test_small_files_are_put_together_although_another_daemon_commits_mean
     assert position is not None
     batch = await store.lake_batch(position.batch, 100)
 
-    def joining(*arguments: Any) -> Any:  # Any: those of joined
-        merged = joined(*arguments)
+    def joining(*arguments: Any) -> Any:  # Any: those of merge_files
+        merged = merge_files(*arguments)
         table.write("a", position, batch)
         return merged
 
-    monkeypatch.setattr("auditord.lake.table.joined", joining)
+    monkeypatch.setattr("auditord.lake.table.merge_files", joining)
     assert table.compact("a") == (0 if rewrites else 7)
     assert rows(table, "a") == await texts(store)
 
@@ -293,7 +293,7 @@ async def test_snapshots_expire_although_the_clock_was_ahead_once(store: RecordS
             await put(store, job(f"job-{days}"))
             context.moment = datetime.now(UTC) + timedelta(days=days)
             await kind.run(configuration.lake, context)
-            with lake.table.loaded() as opened:
+            with lake.table.load() as opened:
                 assert len(opened.snapshots()) == 1
 
 
@@ -316,7 +316,7 @@ async def test_an_export_is_of_one_snapshot(store: RecordStore, table: LakeTable
 
 async def test_statistics_that_another_engine_has_made_stay(store: RecordStore, table: LakeTable) -> None:
     await sync(store, table, "a", LOG)
-    with table.loaded() as opened:
+    with table.load() as opened:
         file, snapshot = f"{opened.location()}/metadata/of-trino.stats", opened.current_snapshot()
         assert snapshot is not None
         with opened.io.new_output(file).create() as output:
@@ -352,7 +352,7 @@ async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordSto
     await put(store, job("job-1"))
     await sync(store, table, "a", LOG)
     before = table.position("a")
-    with table.loaded() as opened:
+    with table.load() as opened:
         opened.append(opened.scan().to_arrow().slice(0, 0))
         summary = opened.current_snapshot()
         assert summary is not None
@@ -367,7 +367,7 @@ async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordSto
 async def test_a_lake_that_forgot_its_positions_is_filled_again(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("job-1"))
     await sync(store, table, "a", LOG)
-    with table.loaded() as opened:
+    with table.load() as opened:
         opened.append(opened.scan().to_arrow().slice(0, 0))
         mine = [each.snapshot_id for each in opened.snapshots()][:-1]
         opened.maintenance.expire_snapshots().by_ids(mine).commit()
@@ -383,8 +383,8 @@ async def test_rows_that_no_batch_of_their_daemon_brought_are_found_from_the_fil
     await sync(store, table, "kit", LOG)
     await put(store, job("later"))
     await sync(store, table, "kit", LOG)
-    assert table.unaccounted() == {}
-    with table.loaded() as opened:
+    assert table.count_unaccounted() == {}
+    with table.load() as opened:
         suspects = list(opened.scan(beyond(positions_of(opened))).plan_files())
         assert suspects == [], "a sound lake is known to be so without a look into its files"
         [task, *_] = opened.scan().plan_files()
@@ -393,9 +393,9 @@ async def test_rows_that_no_batch_of_their_daemon_brought_are_found_from_the_fil
         for name, column in (("batch", later), ("daemon", _texts("", known)), ("daemon", _texts("klt", known))):
             forged = known.set_column(known.schema.get_field_index(name), known.schema.field(name), column)
             files = list(write_rows(opened, partition_of_file(task.file), forged))
-            with table.loaded() as newest:  # pyiceberg copies metadata that its threads still complete in `opened`
+            with table.load() as newest:  # pyiceberg copies metadata that its threads still complete in `opened`
                 commit_files(newest, {}, (), files)
-    assert table.unaccounted() == {"kit": 4, "klt": 4, "": 4}
+    assert table.count_unaccounted() == {"kit": 4, "klt": 4, "": 4}
     assert (await sync(store, table, "kit", LOG)).records == 0, "positions are found behind these snapshots"
 
 
@@ -405,12 +405,12 @@ def _texts(text: str, like: Any) -> Any:
 
 async def test_columns_of_later_versions_and_of_sites_are_added(store: RecordStore, table: LakeTable) -> None:
     table.open()
-    with table.loaded() as opened, opened.update_schema() as update:
+    with table.load() as opened, opened.update_schema() as update:
         update.add_column("cost_centre", StringType())
         update.delete_column("total_cpu")  # as if this version were the first to have it
     await put(store, job("job-1"))
     await sync(store, lake_in(Path(table.location.removeprefix("file://")).parents[1]), "a", LOG)
-    with table.loaded() as opened:
+    with table.load() as opened:
         assert opened.schema().find_field("total_cpu").field_type == LongType()
         assert opened.scan().to_arrow()["cost_centre"].to_pylist() == [None]
     await put(store, job("new", meta={"a new key": ("x",)}, components=(Component("FPGA", 3, ()),)))
@@ -420,7 +420,7 @@ async def test_columns_of_later_versions_and_of_sites_are_added(store: RecordSto
 
 def test_the_table_is_partitioned_by_site_and_month(table: LakeTable) -> None:
     table.open()
-    with table.loaded() as opened:
+    with table.load() as opened:
         assert [field.name for field in opened.spec().fields] == ["month", "site"]
         assert opened.name() == tuple(TABLE.split("."))
     assert table.facts().snapshot_id == 0
