@@ -44,9 +44,10 @@ from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation
+from auditord.web.api.handlers import make_daemon_handlers
 from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.page import Parts
-from auditord.web.server import daemon_operations, serve
+from auditord.web.server import serve
 from auditord_hookspecs.wording import counted
 
 _log: Final = logging.getLogger(__name__)
@@ -241,11 +242,11 @@ def _serving(
         reads=reads,
         lake=runtime.storage.lake if configuration.lake.is_there else None,
         refused_hosts=runtime.health.refused_hosts,
-        operations=daemon_operations(
+        daemon=make_daemon_handlers(
             actions,
             status,
-            site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
-            reload=None if reloading is None else reloading.reload,
+            SiteReportHandlers(runtime.site_reports, reads, runtime.now),
+            None if reloading is None else reloading.reload,
         ),
     )
 

@@ -110,6 +110,7 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/api/v1/quarantine/{number}"): Decision(Permission.OPERATE, 404, "/api/v1/quarantine/9999", acts=True),
     ("POST", "/api/v1/quarantine/retry"): Decision(Permission.OPERATE, body={"ids": []}, acts=True),
     ("POST", "/api/v1/quarantine/discard"): Decision(Permission.OPERATE, body={"ids": []}, acts=True),
+    ("POST", "/api/v1/configuration/reload"): Decision(Permission.OPERATE, 409, body={"dry_run": True}, acts=True),
     ("POST", "/api/v1/corrections"): Decision(
         Permission.ADMINISTER, body={"record": record(_NOBODY), **_WHY}, acts=True
     ),

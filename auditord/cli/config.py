@@ -141,12 +141,13 @@ def reload_command(output: str) -> None:
 
 async def _ask_to_reload(installation: Installation, *, dry_run: bool) -> "Reloaded":
     from auditord.cli.daemons import connected  # noqa: PLC0415 slow to import, needed only here
+    from auditord.web.api.shapes import Reloaded, ReloadWanted  # noqa: PLC0415 the same
 
     state_dir = installation.configuration.state_dir
     async with connected(state_dir / CONTROL_FILE) as daemon:
         if daemon is None:
             raise DaemonError(f"no daemon runs on {state_dir}: the next one reads the current files")
-        return await daemon.reload(dry_run=dry_run)
+        return await daemon.post("configuration/reload", ReloadWanted(dry_run=dry_run), Reloaded)
 
 
 def _print_changes(found: "Reloaded", installation: Installation, output: str) -> None:

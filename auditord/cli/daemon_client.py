@@ -17,7 +17,7 @@ from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunReque
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
 from auditord.web.api import changes
-from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage, Reloaded
+from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.http import HttpAnswer, HttpStatusError, NoHttpAnswer
@@ -149,10 +149,6 @@ class DaemonClient:
                     await _observe(line, observer)
                     yield line
 
-    async def reload(self, *, dry_run: bool) -> Reloaded:
-        """Reload the configuration files, or only compare them."""
-        return _decoded(await self._post("configuration/reload", {"dry_run": dry_run}), Reloaded)
-
     @property
     def records(self) -> "DaemonClient":
         """The actions on single records."""
@@ -160,11 +156,11 @@ class DaemonClient:
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Retry quarantined entries."""
-        return msgspec.json.decode(await self._post("quarantine/retry", {"ids": list(ids)}), type=Retried, strict=False)
+        return await self.post("quarantine/retry", {"ids": list(ids)}, Retried)
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Delete quarantined entries and return their number."""
-        return _decoded(await self._post("quarantine/discard", {"ids": list(ids)}), dict[str, int])["discarded"]
+        return (await self.post("quarantine/discard", {"ids": list(ids)}, dict[str, int]))["discarded"]
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Replace a stored record."""
@@ -191,12 +187,15 @@ class DaemonClient:
         return outcomes
 
     async def _change(self, path: str, change: object) -> Sequence[Outcome]:
-        return _decoded(await self._post(path, change), changes.Outcomes).outcomes
+        return (await self.post(path, change, changes.Outcomes)).outcomes
 
-    async def _post(self, path: str, body: object) -> bytes:
+    async def post(self, path: str, body: object, shape: type[T]) -> T:
+        """Send any other request that acts to a path below ``/api/v1``, and return its answer."""
         with self._daemon_errors():
             target = f"{self._url}/api/v1/{path}"
-            return _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body
+            return _decoded(
+                _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body, shape
+            )
 
     @contextmanager
     def _daemon_errors(self) -> Generator[None, None, None]:

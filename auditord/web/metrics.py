@@ -13,6 +13,8 @@ from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.metrics import exposition
 from auditord.web.answers import Answer, plain_text
+from auditord.web.operations import Operation
+from auditord_hookspecs import Permission
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
     registry: CollectorRegistry
     checking: "list[asyncio.Task[Answer]]" = msgspec.field(default_factory=list["asyncio.Task[Answer]"])
 
+    @Operation("GET", "/health_check", "", "200 as long as a POST would be durable", None)
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``GET /health_check`` with 200 as long as a POST would be durable, in the store or in the spool.
 
@@ -72,6 +75,7 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
             return plain_text(500, _name(store))
         return plain_text(200, _WAITING.format(_name(store)))
 
+    @Operation("GET", "/metrics", "", "Prometheus' text format", Permission.METRICS)
     async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``GET /metrics`` with the registry in Prometheus' text format."""
         return Answer(200, exposition(self.registry), PROMETHEUS)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from auditord import __version__
-from auditord.actions import Actions
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
 from auditord.ingest import Ingest
@@ -25,18 +24,17 @@ from auditord.web.answers import plain_text
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
+from auditord.web.api.handlers import DaemonHandlers, DataHandlers, WireHandlers
 from auditord.web.api.lake_source import Lake, lake_source, without_lake
-from auditord.web.api.operating import ChangeHandlers, ConfigurationHandlers, QuarantineHandlers, Reload
-from auditord.web.api.operation import Operation, all_routes, open_routes, operations_of
+from auditord.web.api.operation import all_routes, open_routes
 from auditord.web.api.records import RecordHandlers
-from auditord.web.api.runs import RunHandler
-from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
 from auditord.web.hosts import HostCheck, known_names
 from auditord.web.listeners import accepting, bound_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
+from auditord.web.operations import list_operations
 from auditord.web.page import Parts, page_routes
 from auditord.web.proxies import Proxies
 from auditord.web.requests import visible_records
@@ -76,7 +74,7 @@ async def serve(
     grace: timedelta,
     authorisation: Authorisation | None = None,
     control: Path | None = None,
-    operations: Sequence[Operation] = (),
+    daemon: DaemonHandlers | tuple[()] = (),
     page: Parts | None = None,
     reads: Reads | None = None,
     lake: Lake | None = None,
@@ -95,7 +93,7 @@ async def serve(
         authorisation: recognises callers; without it, records are open to all, and only the control socket offers calls
             that act.
         control: the path of the control socket; None for no control socket.
-        operations: further calls of the API, about the daemon.
+        daemon: handles the API's calls about the daemon.
         page: the parts of the daemon that the page shows; None for no page.
         reads: reads the records; None for the store of ``ingest``.
         lake: the records of the lake; None if there is none.
@@ -109,17 +107,24 @@ async def serve(
     places = ReadingPlaces(api.max_long_reads)
     answers = StreamedAnswers(places, Shares(api.max_unread), control and control.parent)
     source = lake_source(lake)
-    listings, sums = RecordHandlers(records, answers, source), SumsHandler(records, answers, source)
-    adding = AddHandler(ingest, api.duplicates, api.max_body, now, metrics)
-    described = [each for made in (listings, sums, adding) for each in operations_of(made)]
-    described = [*(described if lake is not None else map(without_lake, described)), *operations]
-    writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
-    reading, monitoring = ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
+    data: DataHandlers = (
+        RecordHandlers(records, answers, source),
+        AddHandler(ingest, api.duplicates, api.max_body, now, metrics),
+        SumsHandler(records, answers, source),
+    )
+    described = list_operations((*data, *daemon))
+    described = described if lake is not None else [without_lake(each) for each in described]
+    wire: WireHandlers = (
+        WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics),
+        ReadHandlers(records, answers),
+        MonitoringHandlers(ingest, registry),
+    )
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
     paged = _no_page
     if page is not None:
         paged = partial(page_routes, page, records, ingest.store, answers, lake=source, now=now)
-    plain = [*_wire_routes(writing, reading, monitoring), document]
+    plain = [Route(each.method, each.path, each.handler, each.permission) for each in list_operations(wire)]
+    plain.append(document)
     registry.register(metrics)
     try:
         async with AsyncExitStack() as stack:
@@ -155,37 +160,6 @@ def _no_page(*, authorisation: Authorisation | None = None) -> Sequence[Route]:
 
 async def _name(_request: web.BaseRequest) -> web.StreamResponse:
     return _NAME
-
-
-def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: MonitoringHandlers) -> Sequence[Route]:
-    return (
-        Route("POST", "/record", writing.add_one, Permission.WRITE),
-        Route("PUT", "/record", writing.stop, Permission.UPDATE),
-        Route("POST", "/records", writing.add_many, Permission.WRITE),
-        Route("GET", "/record/{record_id}", reading.get_one, Permission.READ),
-        Route("GET", "/records", reading.get_many, Permission.READ),
-        Route("GET", "/health_check", monitoring.health, None),
-        Route("GET", "/metrics", monitoring.metrics, Permission.METRICS),
-    )
-
-
-def daemon_operations(
-    actions: Actions,
-    status: StatusHandlers,
-    *,
-    site_reports: SiteReportHandlers,
-    reload: Reload | None = None,
-) -> Sequence[Operation]:
-    """Return the API's calls about the daemon, and those that change single records."""
-    handlers = (
-        *(() if reload is None else (ConfigurationHandlers(reload),)),
-        status,
-        RunHandler(actions),
-        QuarantineHandlers(status.spool, actions),
-        ChangeHandlers(actions.records, status.ingest.store),
-        site_reports,
-    )
-    return [each for made in handlers for each in operations_of(made)]
 
 
 def _sharing(api: ApiSection) -> Callable[[Route], Route]:

@@ -23,6 +23,7 @@ from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Ans
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
 from auditord.web.dispatch import Abort, HttpMetrics
 from auditord.web.elements import SURELY_SMALL, Decoded, decoded, decoded_body
+from auditord.web.operations import Operation
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import (
     MAX_RECORD_SIZE,
@@ -35,7 +36,7 @@ from auditord.web.requests import (
     sender_of,
 )
 from auditord.web.streams import StreamedAnswers
-from auditord_hookspecs import InvalidRecord, Record
+from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
@@ -52,6 +53,7 @@ class ReadHandlers(msgspec.Struct, frozen=True):
     records: RecordsFor
     answers: StreamedAnswers
 
+    @Operation("GET", "/record/{record_id}", "", "a record", Permission.READ)
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``GET /record/{record_id}``: one object; ``null`` for an invalid id; 404 where AUDITOR says 500."""
         try:
@@ -65,6 +67,7 @@ class ReadHandlers(msgspec.Struct, frozen=True):
             return _unavailable(request, error)
         return Answer(200, text, JSON) if text is not None else json_error(404, f"no record has the id '{record_id}'")
 
+    @Operation("GET", "/records", "", "records, one object after another", Permission.READ)
     async def get_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``GET /records?…`` with the matching objects, concatenated without a separator.
 
@@ -107,10 +110,12 @@ class RecordWriter:
 class WriteHandlers(RecordWriter):
     """Handles the routes that write."""
 
+    @Operation("POST", "/record", "", "add a record", Permission.WRITE)
     def add_one(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer ``POST /record``: add one record, a JSON object."""
         return self._receive(request, are_many=False)
 
+    @Operation("POST", "/records", "", "add records, all or none", Permission.WRITE)
     def add_many(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer ``POST /records``: add an array of records, all or nothing."""
         return self._receive(request, are_many=True)
@@ -157,6 +162,7 @@ class WriteHandlers(RecordWriter):
             return IGNORED
         return STORED
 
+    @Operation("PUT", "/record", "", "set a record's stop time", Permission.UPDATE)
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``PUT /record``: set the stop time of a stored record. The rest of the body is only validated."""
         principal, provenance = sender_of(request, self.now())

@@ -26,6 +26,7 @@ from auditord.errors import DaemonError
 from auditord.hooks import Hooks, load_hooks
 from auditord.tasks import gauges
 from auditord.testing import make_record
+from auditord.web.api.shapes import Reloaded, ReloadWanted
 from auditord_builtin import local
 from auditord_builtin.secrets import resolve
 from auditord_hookspecs import (
@@ -129,6 +130,10 @@ async def ids_once(client: DaemonClient, enough: Callable[[list[str]], bool]) ->
             await anyio.sleep(0.02)
 
 
+async def reload(client: DaemonClient, *, dry_run: bool) -> Reloaded:
+    return await client.post("configuration/reload", ReloadWanted(dry_run=dry_run), Reloaded)
+
+
 JOBS = {"kind": "jobs", "interval": "1h"}
 
 
@@ -139,7 +144,7 @@ async def test_a_collector_is_exchanged_in_the_middle_of_its_run(tmp_path: Path)
     async with daemon(files, hooks) as client:
         await source.reached.wait()
         files.write({"jobs": {**JOBS, "upto": 8}})
-        changes = await client.reload(dry_run=False)
+        changes = await reload(client, dry_run=False)
         assert (changes.applied, list(changes.instances)) == (True, ["collectors.jobs"])
         assert ("collectors.jobs.upto", 5, 8) in [
             (each.option, each.running, each.written) for each in changes.differences
@@ -156,13 +161,13 @@ async def test_instances_come_and_go(tmp_path: Path) -> None:
     async with daemon(files, hooks) as client:
         await ids_once(client, lambda ids: len(ids) == 2)
         files.write({"two": {**JOBS, "upto": 3}})
-        assert (await client.reload(dry_run=False)).applied
+        assert (await reload(client, dry_run=False)).applied
         await ids_once(client, lambda ids: len(ids) == 3)
         assert [each.name for each in (await client.instances()).instances if each.section == "collectors"] == ["two"]
         files.write({"two": {**JOBS, "upto": 3, "enabled": False}, "one": {**JOBS, "upto": 4}})
-        assert (await client.reload(dry_run=False)).applied
+        assert (await reload(client, dry_run=False)).applied
         await ids_once(client, lambda ids: len(ids) == 4)
-        assert not (await client.reload(dry_run=False)).differences
+        assert not (await reload(client, dry_run=False)).differences
 
 
 async def test_what_needs_a_restart_changes_nothing(tmp_path: Path) -> None:
@@ -171,7 +176,7 @@ async def test_what_needs_a_restart_changes_nothing(tmp_path: Path) -> None:
     files.write({"jobs": {**JOBS, "upto": 1}})
     async with daemon(files, hooks) as client:
         files.write({"jobs": {**JOBS, "upto": 9}}, store={"url": f"sqlite:///{tmp_path}/other.db"})
-        changes = await client.reload(dry_run=False)
+        changes = await reload(client, dry_run=False)
         assert (changes.applied, list(changes.restart)) == (False, ["store"])
         await ids_once(client, lambda ids: len(ids) == 1)
     assert set(source.uptos) == {1}
@@ -191,7 +196,7 @@ async def test_a_rotated_password_of_the_database_needs_no_restart(tmp_path: Pat
     async with daemon(files, hooks) as client:
         for upto in (2, 3):
             rotate(upto)
-            changes = await client.reload(dry_run=False)
+            changes = await reload(client, dry_run=False)
             assert (changes.instances, changes.restart) == (["collectors.jobs"], [])
 
 
@@ -202,11 +207,11 @@ async def test_a_fault_in_the_files_leaves_the_daemon_as_it_was(tmp_path: Path) 
     async with daemon(files, hooks) as client:
         files.write({"jobs": {**JOBS, "upto": "many"}})
         with pytest.raises(DaemonError, match=r"collectors\.jobs\.upto.*many"):
-            await client.reload(dry_run=False)
+            await reload(client, dry_run=False)
         await ids_once(client, lambda ids: len(ids) == 1)
         files.write({"jobs": {**JOBS, "upto": 2}})
-        assert (await client.reload(dry_run=True)).differences
-        assert (await client.reload(dry_run=False)).applied
+        assert (await reload(client, dry_run=True)).differences
+        assert (await reload(client, dry_run=False)).applied
         await ids_once(client, lambda ids: len(ids) == 2)
 
 
@@ -227,13 +232,13 @@ async def test_a_module_that_cannot_resolve_a_secret_leaves_the_daemon_as_it_was
         files.resolve = load_hooks([], [entry(module)]).resolve_secret
         files.write({"jobs": {**JOBS, "upto": 2, "password": "vault:jobs"}})
         with pytest.raises(DaemonError, match="vault:jobs: the vault is away"):
-            await client.reload(dry_run=False)
+            await reload(client, dry_run=False)
         os.kill(os.getpid(), signal.SIGHUP)
         with anyio.fail_after(30):
             while "not reloaded: vault" not in caplog.text:  # noqa: ASYNC110 the daemon sets no event
                 await anyio.sleep(0.01)
         files.write({"jobs": {**JOBS, "upto": 2}})
-        assert (await client.reload(dry_run=False)).applied
+        assert (await reload(client, dry_run=False)).applied
 
 
 async def test_an_unreadable_certificate_is_logged_once_and_not_read_again_after_its_instance_is_removed(
@@ -264,6 +269,6 @@ async def test_an_unreadable_certificate_is_logged_once_and_not_read_again_after
         assert await next_look() == [authority]
         assert caplog.text.count("no certificate can be read: there is no such file") == 1
         files.write({})
-        assert (await client.reload(dry_run=False)).applied
+        assert (await reload(client, dry_run=False)).applied
         await next_look()  # it may have begun before
         assert await next_look() == []

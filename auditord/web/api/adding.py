@@ -15,10 +15,11 @@ from auditord.errors import StoreUnavailable
 from auditord.ingest import QUEUED, Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.answers import JSON, json_answer, sendable
-from auditord.web.api.operation import BODY_PROBLEMS, Choice, Operation, Parameter
+from auditord.web.api.operation import BODY_PROBLEMS, Choice
 from auditord.web.api.records import NDJSON
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.operations import Operation, Parameter
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
 from auditord.web.record_query import about, by_name, parse_query_string

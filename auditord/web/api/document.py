@@ -11,14 +11,9 @@ from aiohttp import web
 
 from auditord import __version__
 from auditord.web.answers import json_answer
-from auditord.web.api.adding import AddHandler
-from auditord.web.api.operating import ChangeHandlers, QuarantineHandlers
-from auditord.web.api.operation import Operation, Parameter, Shape, operations_of
-from auditord.web.api.records import RecordHandlers
-from auditord.web.api.runs import RunHandler
-from auditord.web.api.status import SiteReportHandlers, StatusHandlers
-from auditord.web.api.sums import SumsHandler
+from auditord.web.api.handlers import API, WIRE
 from auditord.web.dispatch import Handler
+from auditord.web.operations import Operation, Parameter, Shape, list_operations
 from auditord.web.problem_shapes import Problem
 from auditord.web.problems import PROBLEM
 
@@ -129,7 +124,7 @@ def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
             **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
         },
     }
-    described["description"] = f"Needs the permission {operation.permission.value}."
+    described["description"] = _needs(operation)
     if operation.guarded:
         described["description"] += " Without authenticators, the call is offered on the control socket only."
     if operation.body:
@@ -186,35 +181,31 @@ _BEGINNING: Final = """\
 ## AUDITOR's, at the root
 
 | request | permission | |
-|---|---|---|
-| `POST /record` | write | add a record |
-| `PUT /record` | update | set a record's stop time |
-| `POST /records` | write | add records, all or none |
-| `GET /record/{record_id}` | read | a record |
-| `GET /records?…` | read | records, one object after another |
-| `GET /health_check` | | 200 as long as a POST would be durable |
-| `GET /metrics` | metrics | Prometheus' text format |
-| `GET /openapi.json` | read | the calls below, for programs |
+|---|---|---|"""
+_OWN: Final = f"""\
+| `GET {PATH}` | read | the calls below, for programs |
 
 ## auditord's own
 """
 
-HANDLERS: Final = (
-    *(RecordHandlers, AddHandler, SumsHandler, StatusHandlers),
-    *(RunHandler, QuarantineHandlers, ChangeHandlers, SiteReportHandlers),
-)
-
 
 def markdown() -> str:
     """Return the manual's reference of all routes, as Markdown."""
-    return "\n".join(
-        [_BEGINNING, *(line for made in HANDLERS for each in operations_of(made) for line in _lines(each))]
-    )
+    wire = [
+        f"| `{each.method} {each.path}` | {each.permission.value if each.permission else ''} | {each.summary} |"
+        for each in list_operations(WIRE)
+    ]
+    return "\n".join([_BEGINNING, *wire, _OWN, *(line for each in list_operations(API) for line in _lines(each))])
+
+
+def _needs(operation: Operation, otherwise: str = "") -> str:
+    permission = operation.permission
+    return "Needs no permission." if permission is None else f"Needs the permission {permission.value}{otherwise}."
 
 
 def _lines(operation: Operation) -> Iterator[str]:
     guarded = ", and without authenticators, the control socket" if operation.guarded else ""
     yield from (f"### {operation.method} {operation.path}", "", operation.summary, "")
-    yield from (f"Needs the permission {operation.permission.value}{guarded}.", "")
+    yield from (_needs(operation, guarded), "")
     yield from (f"- `{each.name}`: {each.description}" for each in operation.parameters)
     yield ""

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.store.protocol import Listed
-from auditord.web.api.operation import Choice, Operation, Parameter
+from auditord.web.api.operation import Choice
+from auditord.web.operations import Operation, Parameter
 from auditord.web.problems import Refused
 from auditord.web.record_query import Given, about
 from auditord.web.requests import visible_records

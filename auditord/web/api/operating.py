@@ -20,17 +20,7 @@ from auditord.spool import Spool
 from auditord.store.store import RecordStore
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api import changes
-from auditord.web.api.operation import (
-    BODY_PROBLEMS,
-    COUNT,
-    NAME,
-    RECORD_ID,
-    Operation,
-    Parameter,
-    Whole,
-    decoded,
-    read_given,
-)
+from auditord.web.api.operation import BODY_PROBLEMS, COUNT, NAME, RECORD_ID, Whole, decoded, read_given
 from auditord.web.api.shapes import (
     Chosen,
     Discarded,
@@ -43,6 +33,7 @@ from auditord.web.api.shapes import (
     with_input,
 )
 from auditord.web.listeners import peer_name
+from auditord.web.operations import Operation, Parameter
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
 from auditord.web.requests import principal_name, read_target
@@ -298,9 +289,9 @@ class Reload(Protocol):
 
 
 class ConfigurationHandlers(msgspec.Struct, frozen=True):
-    """Handles reloads of the configuration."""
+    """Handles reloads of the configuration; None if the daemon was started without files."""
 
-    reload: Reload
+    reload: Reload | None
 
     @Operation(
         "POST",
@@ -309,13 +300,15 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
         "Reload the configuration files, or only compare them.",
         Permission.OPERATE,
         {200: {JSON: Reloaded}},
-        problems=(*BODY_PROBLEMS, 422),
+        problems=(*BODY_PROBLEMS, 409, 422),
         body={JSON: ReloadWanted},
         guarded=True,
     )
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Compare the files with the running configuration, and reload them unless an option needs a restart."""
         wanted = await decoded(request, ReloadWanted)
+        if self.reload is None:
+            raise Refused(409, "this daemon was started without files that it could read again")
         try:
             changes = await self.reload(dry_run=wanted.dry_run)
         except (ConfigurationError, HookError) as error:

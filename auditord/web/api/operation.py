@@ -1,16 +1,15 @@
-"""Declarations of the API's calls, from which they are routed, authorised and described; and their parameters.
+"""The routes of the API's calls, and their parameters.
 
-An :class:`Operation` decorates the method that answers the call. A class for a kind of value, such as :class:`Whole`,
-both describes its JSON schema and parses its text, so that the two agree. On ``/api/v1`` a given parameter must have a
-value; AUDITOR's ``GET /records`` treats an empty one as missing.
+A class for a kind of value, such as :class:`Whole`, both describes its JSON schema and parses its text, so that the two
+agree. On ``/api/v1`` a given parameter must have a value; AUDITOR's ``GET /records`` treats an empty one as missing.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -19,7 +18,8 @@ from msgspec.structs import replace
 from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
-from auditord.web.dispatch import Handler, Route
+from auditord.web.dispatch import Route
+from auditord.web.operations import Operation, Parameter, Schema
 from auditord.web.problems import Refused
 from auditord.web.record_query import (
     MAX_CONDITIONS,
@@ -32,15 +32,12 @@ from auditord.web.record_query import (
     scalar,
 )
 from auditord.web.requests import read_body
-from auditord_hookspecs import InvalidRecord, Permission
+from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.query import Comparison
 from auditord_hookspecs.records import MAX_AMOUNT, MAX_NAME_GRAPHEMES, check_name
 from auditord_hookspecs.wire import parse_time
 
 log = logging.getLogger(__name__)
-
-Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
-Shape: TypeAlias = Any  # Any: a type that msgspec knows
 
 BODY_PROBLEMS: Final = (400, 413, 415)
 """The statuses for unreadable bodies."""
@@ -49,74 +46,9 @@ _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
 
 T = TypeVar("T")
-H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
-
-_DECLARED: Final = "_operation"
 
 MAX_REQUEST: Final = 1 << 20
 """The most bytes of a body, except for posted records."""
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """A parameter in the path or the query string.
-
-    Args:
-        schema: the JSON schema of the value.
-        in_path: whether it is a segment of the path.
-        deep: whether it is written ``name[key]=value``.
-    """
-
-    name: str
-    description: str
-    schema: Schema
-    in_path: bool = False
-    deep: bool = False
-
-
-async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
-    raise AssertionError("operations_of gives each operation its handler")
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """A call of the API. It decorates the method that answers the call.
-
-    The method may raise Refused, InvalidQuery or StoreUnavailable.
-
-    Args:
-        path: the path, with ``parameters`` as segments in braces.
-        name: the name in generated clients.
-        answers: the types of responses by status and media type.
-        problems: further statuses, with a problem as response.
-        body: the types of the request body by media type.
-        permission: the permission that a caller needs if there are authenticators.
-        guarded: whether the call acts or shows raw input. It is then written to the audit log and, without
-            authenticators, available only on the control socket.
-        handler: answers the call; set by :func:`operations_of`.
-    """
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    permission: Permission
-    answers: Mapping[int, Mapping[str, Shape]]
-    problems: tuple[int, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    body: Mapping[str, Shape] = msgspec.field(default_factory=dict[str, Shape])
-    guarded: bool = False
-    handler: Handler = _unanswered
-
-    def __call__(self, method: H) -> H:
-        """Attach the declaration to a method."""
-        setattr(method, _DECLARED, self)
-        return method
-
-
-def operations_of(handlers: object) -> list[Operation]:
-    """Return the calls that an object's methods answer. The calls of a class can only be described."""
-    members = vars(handlers if isinstance(handlers, type) else type(handlers))
-    declared = {name: getattr(member, _DECLARED, None) for name, member in members.items()}
-    return [replace(each, handler=getattr(handlers, name)) for name, each in declared.items() if each is not None]
 
 
 def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:

@@ -20,18 +20,9 @@ from aiohttp import web
 
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
-from auditord.web.api.operation import (
-    FILTER_PARAMETERS,
-    RECORD_ID,
-    WHITE_SPACE,
-    Choice,
-    Operation,
-    Parameter,
-    Schema,
-    Whole,
-    read_given,
-)
+from auditord.web.api.operation import FILTER_PARAMETERS, RECORD_ID, WHITE_SPACE, Choice, Whole, read_given
 from auditord.web.api.shapes import RecordPage, StoredRecord
+from auditord.web.operations import Operation, Parameter, Schema
 from auditord.web.problems import Refused
 from auditord.web.record_query import (
     CONDITIONS,

@@ -14,9 +14,10 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.reporting.periods import checked_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
-from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, Operation, Parameter, decoded, read
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, decoded, read
 from auditord.web.api.records import NDJSON
 from auditord.web.api.shapes import StoredRecord
+from auditord.web.operations import Operation, Parameter
 from auditord.web.problem_shapes import doc
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target

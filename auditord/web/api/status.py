@@ -19,7 +19,7 @@ from auditord.spool import LastRun, Spool
 from auditord.spool.encoding import SpoolStatistics
 from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, json_answer
-from auditord.web.api.operation import BODY_PROBLEMS, NAME, Operation, Parameter, decoded
+from auditord.web.api.operation import BODY_PROBLEMS, NAME, decoded
 from auditord.web.api.shapes import (
     HealthReport,
     HeldTurn,
@@ -32,6 +32,7 @@ from auditord.web.api.shapes import (
     Run,
 )
 from auditord.web.metrics import fault_of
+from auditord.web.operations import Operation, Parameter
 from auditord.web.problem_shapes import doc
 from auditord.web.problems import Refused
 from auditord.web.record_query import about

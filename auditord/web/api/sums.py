@@ -18,7 +18,7 @@ from aiohttp import web
 
 from auditord.web.answers import JSON
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
-from auditord.web.api.operation import FILTER_PARAMETERS, INSTANT, WHITE_SPACE, Operation, Parameter, Texts, read_given
+from auditord.web.api.operation import FILTER_PARAMETERS, INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.api.records import FILTERS
 from auditord.web.api.shapes import (
     Amounts,
@@ -29,6 +29,7 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
+from auditord.web.operations import Operation, Parameter
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, client_key, read_target
 from auditord.web.streams import MANY_GROUPS, Pages, StreamedAnswers

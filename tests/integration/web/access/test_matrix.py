@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from auditord.manual import text_of
 from auditord.web.dispatch import Route
 from auditord_hookspecs import Permission
 from tests.access_callers import PRINCIPALS, STORED, Caller, Response, Site
@@ -23,12 +24,16 @@ from tests.access_decisions import (
     Requester,
 )
 from tests.other_user import needs_root
+from tests.unit.test_promises import routes as promised_routes
 
 AUDITORS_POSTS: Final = {("POST", "/record"), ("POST", "/records")}
 """A refusal of these is cut short, since AUDITOR's clients take every whole answer for success."""
 
 ELSEWHERE: Final = {("GET", "/records"), ("GET", "/api/v1/records"), ("GET", "/jobs")}
 """Lists of records."""
+
+OF_THE_PAGE: Final = re.compile(r"/(?:$|usage|jobs|my$|operations|panels$|manual|login|logout$|page/)")
+"""Paths that people visit, which the manual describes elsewhere."""
 
 _ids: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(each.encode() for each in EVERY) + rb")(?![\w-])")
 
@@ -171,6 +176,18 @@ def test_the_description_of_the_api_says_what_is_decided(site: Site) -> None:
         assert permission is not None
         assert words.startswith(f"Needs the permission {permission.value}.")
         assert words.endswith("on the control socket only.") == DECISIONS[key].acts
+
+
+def test_the_manual_and_the_promises_have_every_route_of_programs(site: Site) -> None:
+    """The routes are those of a running daemon, so a list that forgets one is found here."""
+    every = {(each.method, each.path) for routes in site.routes for each in routes}
+    served = {f"{method} {path}" for method, path in every if not OF_THE_PAGE.match(path)}
+    assert {"POST /record", "GET /metrics", "POST /api/v1/configuration/reload"} <= served
+    text = text_of("routes")
+    named = re.findall(r"^(?:\| `|### )([A-Z]+ /[^`?\n]*)", text, re.MULTILINE)
+    assert sorted(named) == sorted(served)
+    promised = {line.partition(":")[0].partition("?")[0] for line in promised_routes()}
+    assert served <= promised
 
 
 def all_cells(asking: Requester, stored: Sequence[Mapping[str, Any]]) -> list[Cell]:  # Any: JSON

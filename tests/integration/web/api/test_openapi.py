@@ -13,34 +13,16 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord.web.api.handlers import API
+from auditord.web.operations import list_operations
 from auditord.web.problems import PREFIX
 from tests.api_server import record
 
 EXAMPLES = 20
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
-GUARDED = {
-    "runInstance",
-    "auditInstance",
-    "getQuarantined",
-    "retryQuarantined",
-    "discardQuarantined",
-    "correctRecord",
-    "closeRecords",
-    "deleteRecords",
-    "getFormerVersions",
-}
+OPERATIONS = {each.name for each in list_operations(API)}
+GUARDED = {each.name for each in list_operations(API) if each.guarded}
 """The operations that act, and those that show raw input."""
-OPERATIONS = GUARDED | {
-    "getHealth",
-    "listInstances",
-    "listSiteReports",
-    "reportSite",
-    "listRecords",
-    "addRecords",
-    "getRecord",
-    "sumUpRecords",
-    "listQuarantine",
-}
 
 
 @pytest.fixture(scope="module")
