@@ -15,7 +15,7 @@ from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
 from auditord_hookspecs import AuditordError, Window
-from auditord_hookspecs.terminal import output_option, say, write_json
+from auditord_hookspecs.terminal import check_period, output_option, say, write_json
 
 FAULTS_LEFT: Final = 3
 """The exit code of an audit that succeeded and found faults."""
@@ -83,8 +83,7 @@ def audit_command(
 def _window(start: datetime | None, stop: datetime | None) -> Window:
     end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
     begin = start or end - _DAYS
-    if end <= begin:
-        raise click.UsageError("--to must be later than --from")
+    check_period(begin, end)
     return Window(begin, end)
 
 

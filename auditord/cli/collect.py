@@ -13,7 +13,7 @@ from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.progress import progress_bar
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
-from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
+from auditord_hookspecs.terminal import check_period, escaped, output_option, say, say_lines, write_json
 from auditord_hookspecs.terminal import output as standard_output
 from auditord_hookspecs.wire import encode_record
 from auditord_hookspecs.wording import counted
@@ -108,8 +108,7 @@ def _window(start: datetime | None, stop: datetime | None) -> Window | None:
     if start is None:
         return None
     end = stop or utc_now()
-    if end <= start:
-        raise click.UsageError("--to must be later than --from")
+    check_period(start, end)
     return Window(start, end)
 
 

@@ -28,7 +28,7 @@ from auditord_hookspecs import query as queries
 from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
-from auditord_hookspecs.terminal import escaped, output, say
+from auditord_hookspecs.terminal import check_period, escaped, output, say
 from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
 
@@ -153,7 +153,13 @@ def condition(
     url: str | None = None,
     **_: Any,  # Any: other options
 ) -> queries.Condition:
-    """Return the condition that combines all options."""
+    """Return the condition that combines all options.
+
+    Raises:
+        UsageError: a period ends before it starts.
+    """
+    check_period(stopped_since, stopped_before, ("--stopped-since (--from)", "--stopped-before (--to)"))
+    check_period(started_since, started_before, ("--started-since", "--started-before"))
     bounds = (
         (queries.TimeField.START, queries.Comparison.GTE, started_since),
         (queries.TimeField.START, queries.Comparison.LT, started_before),

@@ -35,7 +35,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
-from auditord_hookspecs.terminal import escaped, say, write
+from auditord_hookspecs.terminal import check_period, escaped, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
@@ -184,8 +184,7 @@ def _window(options: ReportOptions, now: datetime) -> Window:
     if since is None and until is None:
         return named
     window = (since or named.start, until or max(named.stop, since or named.stop))
-    if window[1] <= window[0]:
-        raise click.BadParameter("it must be later than --from", param_hint="--to")
+    check_period(*window)
     return Window(*window)
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from io import TextIOBase
 from typing import Any, Final, TextIO, TypeVar, cast
 
@@ -59,6 +60,12 @@ class ReadBy(click.ParamType[T]):
             return self._read(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def check_period(start: datetime | None, stop: datetime | None, options: tuple[str, str] = ("--from", "--to")) -> None:
+    """Raise click's UsageError if a period between the values of two options is empty; None has no bound."""
+    if start is not None and stop is not None and stop <= start:
+        raise click.UsageError(f"{options[1]} must be later than {options[0]}")
 
 
 _DUMB: Final = ("dumb", "unknown")

@@ -16,7 +16,7 @@ from auditord_builtin.apel.summaries import accelerator_messages, summaries
 from auditord_hookspecs import PluginContext, Records, Window
 from auditord_hookspecs.commands import CommandContext, pass_context, run_instance
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import ReadBy, output_option, write_json
+from auditord_hookspecs.terminal import ReadBy, check_period, output_option, write_json
 
 KIND: Final = "apel"
 
@@ -89,10 +89,11 @@ def republish_command(
     """
     if (month is None) == (start is None) or (month is not None and stop is not None):
         raise click.UsageError("give either --month, or --from and optionally --to")
+    now = context.now()
+    period = month.window if month is not None else Window(start or now, stop or now)
+    check_period(period.start, period.stop)
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
-        now = plugin_context.now()
-        period = month.window if month is not None else Window(start or now, stop or now)
         async with open_publisher(config, plugin_context) as publisher:
             await republish(config, plugin_context, publisher, period=period, sites=sites, force=force)
 

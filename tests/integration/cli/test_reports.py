@@ -145,7 +145,7 @@ def test_no_records_make_no_figures(site: Site) -> None:
     ("arguments", "remedy"),
     [
         (("top", "--filter", "alice"), "is not LABEL=VALUE"),
-        (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "it must be later than --from"),
+        (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "--to must be later than --from"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
         (("report", "usage", "--co2-per-kwh", "-1"), "-1"),
