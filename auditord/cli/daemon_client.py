@@ -22,11 +22,15 @@ from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.http import HttpAnswer, HttpStatusError, NoHttpAnswer
 from auditord_hookspecs.wire import decode_record, format_time
+from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
 NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
 _AT_ONCE: Final = 500
+
+LONGEST_LINE: Final = 64 << 20
+"""Bytes above which a line of a stream cannot be an auditord's, as ``MAX_OBJECT_BYTES`` for other servers."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -100,7 +104,10 @@ class DaemonClient:
 
         with self._daemon_errors():
             target = self._url + api_target(query, source)
-            async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
+            async with (
+                self._client.stream("GET", target) as answer,
+                aclosing(_records(_lines(answer), query.limit)) as records,
+            ):
                 yield records
 
     async def get(self, record_id: str) -> Record | None:
@@ -254,8 +261,12 @@ def _decoded(text: bytes, shape: type[T]) -> T:
         raise DaemonError(f"the daemon's answer cannot be read; is the daemon of another version? {error}") from error
 
 
-async def _records(lines: AsyncIterator[bytes]) -> AsyncGenerator[Record, None]:
+async def _records(lines: AsyncIterator[bytes], limit: int | None = None) -> AsyncGenerator[Record, None]:
+    count = 0
     async for line in lines:
+        count += 1
+        if limit is not None and count > limit:
+            raise DaemonError(f"the server sends more than the {counted(limit, 'record')} that were asked for")
         yield decode_record(line)
 
 
@@ -265,11 +276,18 @@ async def _nothing() -> AsyncGenerator[bytes, None]:
 
 
 async def _lines(answer: http.HttpStream) -> AsyncGenerator[bytes, None]:
-    rest = b""
+    rest = bytearray()
     async for chunk in answer:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line
+        end, newline, others = chunk.partition(b"\n")
+        rest += end
+        if len(rest) > LONGEST_LINE:
+            raise DaemonError(f"the server sends a line of more than {LONGEST_LINE} bytes: is it an auditord?")
+        if newline:
+            yield bytes(rest)
+            *lines, last = others.split(b"\n")
+            for line in lines:
+                yield line
+            rest = bytearray(last)
     if rest:
         raise DaemonError("the daemon's answer ends in the middle of a line")
 

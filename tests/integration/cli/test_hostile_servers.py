@@ -1,0 +1,70 @@
+"""``--url`` names a server of others: whatever it sends without end is refused, and takes little memory."""
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from auditord.cli import auditord
+from auditord.cli.daemon_client import LONGEST_LINE
+from auditord.testing import make_record
+from auditord_hookspecs.wire import encode_record
+
+HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
+LINE: Final = encode_record(make_record("job-1")) + b"\n"
+
+
+class Hostile:
+    """A server that repeats the same bytes as an answer until its client leaves."""
+
+    url = ""
+    sent = 0
+
+
+@contextmanager
+def endless(piece: bytes) -> Generator[Hostile, None, None]:
+    hostile = Hostile()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+
+        def serve() -> None:
+            with listener.accept()[0] as connection, suppress(OSError):
+                connection.settimeout(60)
+                connection.recv(65_536)
+                connection.sendall(HEAD)
+                while True:
+                    connection.sendall(piece)
+                    hostile.sent += len(piece)
+
+        thread = Thread(target=serve)
+        thread.start()
+        hostile.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            yield hostile
+        finally:
+            thread.join()
+
+
+def test_a_line_without_end_is_refused() -> None:
+    with endless(b'{"record_id": "' + b"x" * (1 << 20)) as hostile:
+        done = CliRunner().invoke(auditord, ["records", "--url", hostile.url, "--output", "ndjson"])
+    assert f"a line of more than {LONGEST_LINE} bytes" in str(done.exception)
+    assert hostile.sent < 2 * LONGEST_LINE
+
+
+def test_a_run_whose_events_have_no_end_is_refused() -> None:
+    with endless(b'{"said": "' + b"x" * (1 << 20)) as hostile:
+        done = CliRunner().invoke(auditord, ["trigger", "slurm", "--url", hostile.url])
+    assert (done.exit_code, "a line of more than" in str(done.exception)) == (1, True)
+    assert hostile.sent < 2 * LONGEST_LINE
+
+
+@pytest.mark.parametrize("output", ["table", "json", "ndjson", "csv"])
+def test_more_records_than_were_asked_for_are_refused(output: str) -> None:
+    with endless(LINE * 1_000) as hostile:
+        done = CliRunner().invoke(auditord, ["records", "--url", hostile.url, "--limit", "3", "--output", output])
+    assert (done.exit_code, "more than the 3 records that were asked for" in str(done.exception)) == (1, True)
