@@ -11,6 +11,7 @@ connections others keep. Below the limit no connection is closed for another, be
 
 import asyncio
 import logging
+import re
 import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,9 +20,10 @@ from typing import Any, Final, Protocol, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage, StreamWriter
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage, BadStatusLine, HttpProcessingError, InvalidURLError, LineTooLong
 
 from auditord.web.answers import UNSENT, Answer, plain_text
+from auditord.web.problems import PREFIX, Refused
 
 HEAD_SECONDS: Final = 30.0
 """Seconds from the first to the last byte of a request's head."""
@@ -53,7 +55,19 @@ that are accepted above the limit before the first one is closed."""
 _MANY: Final = 1_000_000
 
 
-_LONGEST: Final = 200
+_BEGINNING: Final = 64
+"""Bytes of a head that tell where an unparsable request was sent to."""
+
+_REASON: Final = re.compile(r"[A-Za-z][A-Za-z' `-]+")
+"""A message of the parser, before the part of the request that it quotes."""
+
+_QUOTED_HEADER: Final = re.compile(r"^ +b['\"]([A-Za-z-]+) *:", re.MULTILINE)
+_HEADERS: Final = frozenset(
+    {"accept", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect"}
+    | {"forwarded", "host", "origin", "referer", "transfer-encoding", "upgrade", "user-agent", "via"}
+    | {f"x-forwarded-{each}" for each in ("for", "host", "port", "proto")}
+)
+"""Headers whose names may be logged. Any other word before a colon may be the end of a value."""
 
 server_log: Final = logging.getLogger(__name__)
 
@@ -181,6 +195,8 @@ class LimitedConnection(web.RequestHandler):
     """
 
     __slots__ = (
+        "_beginning",
+        "_failed",
         "_handler",
         "_head_bytes",
         "_head_seconds",
@@ -211,6 +227,7 @@ class LimitedConnection(web.RequestHandler):
         self._silent = True
         self._payload: StreamReader | None = None
         self._head_bytes = self._unread = 0
+        self._beginning = self._failed = b""
         self.address = ""
 
     @property
@@ -298,11 +315,17 @@ class LimitedConnection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Stop the timer at the end of a head, and start it if a head is incomplete."""
         before = self._request_count
+        if len(self._beginning) < _BEGINNING and (self._payload is None or self._payload.is_eof()):
+            self._beginning += data[:_BEGINNING]
         super().data_received(data)
         if data:
             self._limit.moved(self)
         if self._request_count != before:
-            self._payload, self._head_bytes = self._messages[-1][1], 0
+            message, self._payload = self._messages[-1]
+            if not isinstance(message, RawRequestMessage):
+                # The parser drops whole requests before the one at fault: the answer will be taken for the first's.
+                self._failed = self._beginning
+            self._beginning, self._head_bytes = b"", 0
         elif self._payload is None or self._payload.is_eof():
             self._head_bytes += len(data)
             if self._head_bytes > LARGEST_HEAD:
@@ -350,10 +373,17 @@ class LimitedConnection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Log an error and answer without the program names in aiohttp's own answer.
 
-        A ``POST`` is cut off instead of being answered with 500, which its client would take for success.
+        A ``POST`` is cut off instead of being answered with an error, which its client would take for success; except
+        that one to ``/api/`` which is not HTTP gets a problem.
         """
         super().handle_error(request, status, exc, message)
-        if status == HTTPStatus.INTERNAL_SERVER_ERROR and request.method == "POST":
+        method = request.method
+        if isinstance(exc, HttpProcessingError):
+            head = self._failed.decode("ascii", "replace").split(" ")
+            method, target = head[0], head[1] if len(head) > 1 else ""
+            if target.startswith(PREFIX):
+                return Refused(status, describe(exc), remedy="see /openapi.json").answer().closing()
+        if method == "POST":
             self.give_up()
             return UNSENT
         return plain_text(status, HTTPStatus(status).phrase).closing()
@@ -392,6 +422,26 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
+def describe(error: HttpProcessingError) -> str:
+    """Describe the fault of a request, without any part of it except the name of a common header.
+
+    The parser's own messages quote the request line or header at fault, which may hold a token.
+    """
+    match error:
+        case LineTooLong():
+            return "the request line or a header is too long"
+        case InvalidURLError():
+            return "the URL is invalid"
+        case BadStatusLine():
+            return "the request line is invalid"
+        case BadHttpMessage() if type(error) is BadHttpMessage and (reason := _REASON.match(error.message)):
+            header = _QUOTED_HEADER.search(error.message)
+            named = header is not None and header[1].lower() in _HEADERS
+            return f"{reason[0]} ({header[1]})" if header is not None and named else reason[0]
+        case _:
+            return "a header or the encoding of the body is invalid"
+
+
 class OneLine(logging.Filter):
     """Reduces aiohttp's traceback about an unparsable request to one line of level INFO."""
 
@@ -400,8 +450,7 @@ class OneLine(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, HttpProcessingError):
             return True
-        message = " ".join(error.message.split())[:_LONGEST]
-        record.msg, record.args = f"{record.getMessage()}: it is not HTTP: %s", (message,)
+        record.msg, record.args = f"{record.getMessage()}: it is not HTTP: %s", (describe(error),)
         record.exc_info, record.levelno, record.levelname = None, logging.INFO, logging.getLevelName(logging.INFO)
         return logging.getLogger(record.name).isEnabledFor(logging.INFO)
 

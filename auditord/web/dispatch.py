@@ -28,7 +28,7 @@ from auditord.metrics import PlainGauge, PlainHistogram
 from auditord.web.answers import UNSENT, Answer
 from auditord.web.hosts import HostCheck
 from auditord.web.problems import refuse
-from auditord.web.requests import read_target
+from auditord.web.requests import path_for_logs, read_target
 from auditord_hookspecs import AuditordError, Permission
 from auditord_hookspecs.wording import counted
 
@@ -364,9 +364,12 @@ class Dispatcher:
         match error:
             case Abort():
                 self._metrics.count_abort(error.reason)
-                log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), error)
+                log.warning("%s %s from %s: %s", request.method, path_for_logs(request), _peer(request), error)
             case ConnectionError() | web.RequestPayloadError() | TimeoutError():
-                log.info("%s from %s: the client disconnected: %r", request.method, _peer(request), error)
+                # The text of a RequestPayloadError may quote the body.
+                log.info(
+                    "%s from %s: the client disconnected: %s", request.method, _peer(request), type(error).__name__
+                )
             case _:
                 if request.method == "POST" or request.writer.output_size:
                     _abort(request)

@@ -18,7 +18,7 @@ from aiohttp import web
 from auditord.config.listen import TcpListen, UnixListen, stands_for_itself
 from auditord.web.answers import Answer, plain_text, sendable
 from auditord.web.problems import PREFIX, Refused
-from auditord.web.requests import read_target
+from auditord.web.requests import path_for_logs, read_target
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class HostCheck:
             _log.warning(
                 "%s %s from %s for the host %a is answered 421, like all reads under this name: if it is a name of "
                 "this server, add it to api.hosts",
-                *(request.method, request.raw_path[:200], request.remote, name),
+                *(request.method, path_for_logs(request), request.remote, name),
             )
         detail = "this server does not know the requested host name"
         remedy = "its operator can add it to api.hosts"
@@ -91,7 +91,7 @@ class HostCheck:
             _log.warning(
                 "%s %s from %s is answered 403, because a page of %a sent it to the host %a: if a reverse proxy serves "
                 "this server's page under that name, have it pass the name on (see auditord manual proxy)",
-                *(request.method, request.raw_path[:200], request.remote, *page),
+                *(request.method, path_for_logs(request), request.remote, *page),
             )
         detail = "pages of other servers may not send requests to this one"
         return _answer(request, Refused(HTTPStatus.FORBIDDEN, detail, remedy="use a page of this server"))

@@ -23,6 +23,7 @@ from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Princi
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
 from auditord_hookspecs.wire import decode_record
 
+_LONGEST_PATH: Final = 200
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 
@@ -57,6 +58,11 @@ def read_target(raw: str) -> Target:
     if not path.startswith("/"):
         path = "/" + path.partition("://")[2].partition("/")[2]
     return Target("/" + "/".join(filter(None, path.split("/"))), query)
+
+
+def path_for_logs(request: web.BaseRequest) -> str:
+    """Return the beginning of a request's path, never its query, which may hold a token."""
+    return read_target(request.raw_path).path[:_LONGEST_PATH]
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:

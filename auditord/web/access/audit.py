@@ -6,11 +6,9 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from auditord.web.requests import read_target
+from auditord.web.requests import path_for_logs
 
 audit_log: Final = logging.getLogger("auditord.audit")
-
-_LONGEST: Final = 200
 
 
 def acting(request: web.BaseRequest, principal: str) -> None:
@@ -34,7 +32,7 @@ def _write(event: str, request: web.BaseRequest, principal: str | None, reason: 
         "principal": principal,
         "from": request.remote or "unix",
         "method": request.method[:20],
-        "path": read_target(request.raw_path).path[:_LONGEST],  # never the query, which may contain secrets
+        "path": path_for_logs(request),
         "reason": reason,
     }
     audit_log.info("%s", json.dumps({name: value for name, value in line.items() if value is not None}))

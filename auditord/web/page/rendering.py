@@ -42,7 +42,7 @@ from urllib.parse import parse_qsl
 from auditord.web.access.sessions import Sessions
 from auditord.web.bodies import BodyTooLarge
 from auditord.web.problems import Refused
-from auditord.web.requests import principal_of, read_body
+from auditord.web.requests import path_for_logs, principal_of, read_body
 from auditord_hookspecs import Permission
 
 FOLDER: Final = "/page/"
@@ -294,7 +294,7 @@ async def frame_first(
         try:
             page = await task
         except Exception:  # a bug, after the status was sent
-            log.exception("the page %s cannot be shown", request.raw_path[:200])
+            log.exception("the page %s cannot be shown", path_for_logs(request))
             page = failed()
         return await answer.end(page)
     finally:

@@ -57,7 +57,7 @@ from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor
+from auditord.web.requests import RecordsFor, path_for_logs
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import Permission
 
@@ -188,7 +188,7 @@ class _Guard(msgspec.Struct, frozen=True):
             except (InvalidQuery, NoParquet, UnknownCo2, UnicodeDecodeError) as error:
                 return self._page(request, HTTPStatus.BAD_REQUEST, str(error))
             except StoreUnavailable as error:
-                log.warning("the page %s cannot be shown: %s", request.raw_path[:200], error)
+                log.warning("the page %s cannot be shown: %s", path_for_logs(request), error)
                 return self._page(request, HTTPStatus.SERVICE_UNAVAILABLE, self.renderer.text("error.store"))
 
         return answer

@@ -518,7 +518,7 @@ async def test_garbage_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) 
         assert status(await server.ask(b"GET /health_check HTTP/1.1\r\n\r\n")) == 400
     (line,) = [each for each in caplog.records if each.name == "auditord.web.connections"]
     assert (line.levelname, line.exc_info) == ("INFO", None)
-    assert line.getMessage().endswith("it is not HTTP: Missing 'Host' header in request.")
+    assert line.getMessage().endswith("it is not HTTP: Missing 'Host' header in request")
 
 
 async def test_http_1_0_ends_the_connection() -> None:
