@@ -5,12 +5,11 @@ import glob
 import os
 import re
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import join
@@ -283,21 +282,17 @@ _HEAD: Final = """\
 
 
 def refuse_a_file_that_counts(file: Path) -> None:
-    """Raise if the file sets anything but the default ``state_dir``, or if files beside it configure collectors.
-
-    The packages' file sets that one option.
+    """Raise if the file exists, or if files beside it configure collectors.
 
     Raises:
-        ConfigurationError: the file has such settings, or a file cannot be read.
+        ConfigurationError: there is such a file, or a file cannot be read.
     """
-    settings: Mapping[str, Any] = read_file(file).values if file.exists() else {}  # Any: what YAML holds
-    packaged = {"state_dir": _state_dir(file)}
-    if any(value not in (None, packaged.get(name)) for name, value in settings.items()):
+    if file.exists():
         raise ConfigurationError(
-            f"{file} already has settings, and init does not change it: write another file with --config, "
+            f"{file} exists, and init does not change it: move it away, or write another file with --config, "
             f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"
         )
-    document = read_files([file] if file.exists() else sorted((file.parent / "conf.d").glob("*.yml")))
+    document = read_files(sorted((file.parent / "conf.d").glob("*.yml")))
     if document.values.get("collectors"):
         place = document.origin(("collectors",))
         raise ConfigurationError(f"{place} has collectors already, and those of {file} would be merged with them")
@@ -376,41 +371,26 @@ def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:
         yield f"# store:\n#   url: {found.postgresql.url}\n"
 
 
-def write_configuration(file: Path, text: str) -> Path | None:
-    """Write the file. Return the path to which an existing file without settings was moved, or None.
+def write_configuration(file: Path, text: str) -> None:
+    """Write the file.
 
     Raises:
-        ConfigurationError: the file cannot be written, or the path for the existing file is taken.
+        ConfigurationError: the file exists or cannot be written.
     """
-    aside = file.with_name(f"{file.name}.orig")
     try:
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("x") as opened:
-                opened.write(text)
-            return None
-        _replace(file, text, aside)
-    except FileExistsError as error:
-        raise ConfigurationError(f"{error.filename2 or error.filename} already exists: move it away") from error
+        _write_new(file, text, 0o666)
     except OSError as error:
         raise _unwritable(file, error.strerror or "") from error
-    return aside
 
 
-def write_secret(path: Path, configuration: Path) -> bool:
-    """Write a new secret, readable for the readers of the configuration; return False if it exists already.
+def write_secret(path: Path) -> bool:
+    """Write a new secret; return False if it exists already.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:  # noqa: PTH123 its mode
-            opened.write(f"{secrets.token_hex(32)}\n")
-        if configuration.exists():  # installed by a package, readable by the service's user
-            status = configuration.stat()
-            os.chown(path, status.st_uid, status.st_gid)
-            path.chmod(status.st_mode & 0o640)
+        _write_new(path, f"{secrets.token_hex(32)}\n", 0o600)
     except FileExistsError:
         return False
     except OSError as error:
@@ -418,18 +398,23 @@ def write_secret(path: Path, configuration: Path) -> bool:
     return True
 
 
+def _write_new(path: Path, text: str, mode: int) -> None:
+    """Write a new file. In a folder that is closed to others, its group may read the file, independent of the umask.
+
+    The packages' /etc/auditord is such a folder: its group is the service's.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.parent.stat()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as opened:  # noqa: PTH123 its mode
+        if not folder.st_mode & 0o007:
+            with suppress(PermissionError):  # this user is not in the group
+                os.fchown(opened.fileno(), -1, folder.st_gid)
+                os.fchmod(opened.fileno(), folder.st_mode & 0o640)
+        opened.write(text)
+
+
 def _unwritable(file: Path, reason: str) -> ConfigurationError:
     return ConfigurationError(f"{file} cannot be written: {reason}; run it as root, or name a file with --config")
-
-
-def _replace(file: Path, text: str, aside: Path) -> None:
-    """Replace a file's text atomically, with the same mode and owner, and keep the old file as ``aside``."""
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(text)
-    shutil.copymode(file, new)
-    os.chown(new, file.stat().st_uid, file.stat().st_gid)
-    aside.hardlink_to(file)
-    new.replace(file)
 
 
 @click.command("init")
@@ -447,8 +432,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     """Write a first configuration that fits this host: the file of --config, or /etc/auditord/auditord.yml.
 
     Looks for batch systems, PostgreSQL, an AUDITOR, an APEL client and a Waldur agent, asks a few questions, checks
-    the result, shows a dry run of the last day, and says what to do next. Never changes a file that has settings; a
-    file without settings of a site, such as the one that packages install, is renamed.
+    the result, shows a dry run of the last day, and says what to do next. Never changes an existing file.
     """
     paths = config_paths()
     file = paths[-1] if paths else DEFAULT_FILE
@@ -473,9 +457,8 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
     for secret in secrets:
-        say(f"wrote {secret}: keep it" if write_secret(secret, file) else f"kept {secret}, which already exists")
-    if (aside := write_configuration(file, text)) is not None:
-        say(f"{file} had no settings of a site: it was renamed to {aside}")
+        say(f"wrote {secret}: keep it" if write_secret(secret) else f"kept {secret}, which already exists")
+    write_configuration(file, text)
     say(f"wrote {file}")
     look_at_result(since)
     say("")

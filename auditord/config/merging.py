@@ -6,6 +6,7 @@ would be half of their run time.
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from auditord.config.model import StoreSection
 
 DEFAULT_FILE: Final = Path("/etc/auditord/auditord.yml")
+
+SERVICE_FOLDER: Final = Path("/var/lib/auditord")
+"""The default state folder of root, and of the service's user, who owns it."""
 
 CONTROL_FILE: Final = "control.sock"
 """Socket in the state folder on which the daemon answers commands of its host."""
@@ -81,16 +85,18 @@ def with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Map
         raise refusal(["state_dir: this option is required, because the environment has no HOME"]) from error
 
 
-def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
+def default_state_dir(environ: Mapping[str, str], uid: int, service: Path = SERVICE_FOLDER) -> Path:
     """Return the default folder for the daemon's files. systemd's ``StateDirectory=`` takes precedence.
 
     Raises:
-        KeyError: the user is not root and has no ``HOME``.
+        KeyError: the user is neither root nor the service's user, and has no ``HOME``.
     """
     if given := environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])  # systemd separates several folders by colons
-    if uid == 0:
-        return Path("/var/lib/auditord")
+    with suppress(OSError):
+        # "runuser -u auditord -- auditord …" keeps the HOME of root, and must find the files of the service.
+        if uid == 0 or service.stat().st_uid == uid:
+            return service
     return Path(environ.get("XDG_STATE_HOME") or f"{environ['HOME']}/.local/state", "auditord")
 
 

@@ -6,6 +6,7 @@ the sandbox are the real ones; sacct asks a real Slurm beside it.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +14,19 @@ from typing import Any, Final
 
 import pytest
 
+import auditord
+from auditord.config.yaml_files import parse
 from tests.booted_debian import ROOTS, BootedDebian, booted_debian
 
 ROOT: Final = Path(__file__).parents[3]
 UNIT: Final = "auditord.service"
 STATE: Final = "/var/lib/auditord"
 CONFIGURATION: Final = "/etc/auditord/auditord.yml"
+REFERENCE: Final = "/usr/share/auditord/auditord.yml"
+NEXT: Final = "1.0.99"
+APT: Final = ("apt-get", "install", "--yes", "--quiet")
+"""Without a terminal, as unattended upgrades run it."""
+
 SHORTER: Final = "[Service]\nWatchdogSec=5s\nRestartSec=100ms\n"
 """Settings of the unit that only the test's patience needs."""
 
@@ -27,18 +35,11 @@ from urllib.request import Request, urlopen
 print(urlopen(Request("http://127.0.0.1:8000/", headers={"Accept": "text/html"})).read().decode())
 """
 
-# Every job to a store here, and to one far away that does not answer; its token is a credential.
+# What init does not ask. Every job goes to a store here, and to one far away that does not answer; its token is a
+# credential.
 SITE: Final = {
     "shutdown": {"grace": "2s"},
-    "collectors": {
-        "slurm": {
-            "kind": "slurm",
-            "interval": "2s",
-            "lag": "0s",
-            "earliest_datetime": "2020-01-01T00:00:00Z",
-            "components": [{"name": "Cores", "key": "NCPUS"}],
-        }
-    },
+    "collectors": {"slurm": {"interval": "2s", "lag": "0s", "earliest_datetime": "2020-01-01T00:00:00Z"}},
     "senders": {"far": {"kind": "remote", "url": "http://127.0.0.1:9", "token": "credential:secret_far"}},
 }
 
@@ -72,13 +73,19 @@ def built(folder: Path, release: str, umask: int = 0o022) -> Path:
     return Path(done.stdout.split()[-1])
 
 
-def next_release(package: Path, work: Path) -> None:
-    """Pack the same files as the next release."""
+def next_release(package: Path, work: Path) -> Path:
+    """Pack the same files as the next version, with another comment among the options."""
     subprocess.run(["dpkg-deb", "--raw-extract", package, work], check=True)
-    control = work / "DEBIAN/control"
-    control.write_text(control.read_text().replace("-1\n", "-2\n"))
-    target = package.with_name(package.name.replace("-1_", "-2_"))
+    control, version = work / "DEBIAN/control", auditord.__version__
+    control.write_text(control.read_text().replace(f"{version}-1\n", f"{NEXT}-1\n"))
+    (module,) = work.glob("usr/lib/auditord/lib/python3.*/site-packages/auditord/__init__.py")
+    module.write_text(module.read_text().replace(f'"{version}"', f'"{NEXT}"'))
+    shutil.rmtree(module.parent / "__pycache__")
+    with (work / REFERENCE.removeprefix("/")).open("a") as options:
+        options.write("## A new comment.\n")
+    target = package.with_name(package.name.replace(version, NEXT))
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", work, target], check=True)
+    return target
 
 
 def status(debian: BootedDebian) -> Any:
@@ -93,35 +100,61 @@ def test_the_package_is_the_same_each_time_and_lives_its_whole_life_under_system
         each.mkdir()
     first = built(packages, release)
     assert built(again, release, umask=0o077).read_bytes() == first.read_bytes()
-    next_release(first, tmp_path / "next")
+    second = next_release(first, tmp_path / "next")
     shutil.copy(ROOT / "tests/services/slurm-up", packages)
     shutil.copy(ROOT / "tests/services/slurm-cluster", packages)
     with booted_debian(folder, packages, ROOTS[release]) as debian:
         if debian is None:
             pytest.skip("this kernel or container allows no boot of a system of one's own")
-        debian.run("dpkg", "--install", f"/mnt/{first.name}")
+        debian.run(*APT, f"/mnt/{first.name}")
         installed_and_not_started(debian)
         jobs = jobs_of_a_real_slurm(debian)
         starts_when_it_is_ready_and_collects(debian, jobs)
         is_restarted_when_it_hangs(debian)
         is_restarted_when_it_is_killed(debian)
-        goes_on_after_an_upgrade(debian, first, jobs)
+        goes_on_after_an_upgrade(debian, second, jobs)
         stops_within_its_grace(debian)
         leaves_what_is_the_sites_own(debian, jobs)
+        can_be_installed_and_set_up_again(debian, second)
 
 
 def installed_and_not_started(debian: BootedDebian) -> None:
     assert debian.run("systemctl", "is-enabled", UNIT, check=False) == "disabled\n"
     assert debian.properties(UNIT, "ActiveState") == {"ActiveState": "inactive"}
-    found = debian.run("stat", "-c", "%a %U:%G %n", "/etc/auditord", CONFIGURATION, "/etc/auditord/credentials", STATE)
-    assert found.splitlines() == [
+    folders_are_the_services(debian)
+    debian.run("test", "!", "-e", CONFIGURATION)
+    assert debian.run("cat", "/var/lib/dpkg/info/auditord.conffiles", check=False).endswith(
+        "No such file or directory\n"
+    )
+    assert parse(debian.run("cat", REFERENCE), REFERENCE).values == {}
+    assert debian.run("dpkg", "--verify", "auditord") == ""
+    programs = debian.run("find", "/usr/lib/auditord/bin", "-type", "f", "-printf", "%f\n").split()
+    assert sorted(each for each in programs if not each.startswith("pip")) == ["auditord", "auditord-epilog"]
+    the_copyright_names_what_is_bundled(debian)
+    debian.run("systemd-analyze", "security", "--threshold=20", UNIT)
+
+
+def folders_are_the_services(debian: BootedDebian) -> None:
+    folders = ["/etc/auditord", "/etc/auditord/conf.d", "/etc/auditord/credentials", STATE]
+    assert debian.run("stat", "-c", "%a %U:%G %n", *folders).splitlines() == [
         "750 root:auditord /etc/auditord",
-        f"640 root:auditord {CONFIGURATION}",
+        "750 root:auditord /etc/auditord/conf.d",
         "700 root:root /etc/auditord/credentials",
         f"750 auditord:auditord {STATE}",
     ]
-    assert debian.run("dpkg", "--verify", "auditord") == ""
-    debian.run("systemd-analyze", "security", "--threshold=20", UNIT)
+
+
+def the_copyright_names_what_is_bundled(debian: BootedDebian) -> None:
+    text = debian.run("cat", "/usr/share/doc/auditord/copyright")
+    listed = json.loads(debian.run("/usr/lib/auditord/bin/pip", "list", "--format=json"))
+    for each in listed:
+        if each["name"] != "auditord":
+            found = re.search(rf"^{each['name']} {each['version']}\b.*\n  Licence: \w.*\n", text, re.MULTILINE)
+            assert found is not None, each
+    named = re.findall(r"^  Text: (.+)$", text, re.MULTILINE)
+    assert len(named) > len(listed) / 2
+    debian.run("test", "-s", named[0])
+    debian.run("ls", *named)
 
 
 def jobs_of_a_real_slurm(debian: BootedDebian) -> int:
@@ -138,6 +171,8 @@ def jobs_of_a_real_slurm(debian: BootedDebian) -> int:
 
 
 def starts_when_it_is_ready_and_collects(debian: BootedDebian, jobs: int) -> None:
+    debian.run("sh", "-c", "umask 077; auditord init --yes")
+    assert debian.run("stat", "-c", "%a %U:%G", CONFIGURATION) == "640 root:auditord\n"
     debian.write("/etc/auditord/credentials/far", "sesame", "600")
     debian.write("/etc/auditord/conf.d/site.yml", json.dumps(SITE))
     debian.write(f"/etc/systemd/system/{UNIT}.d/test.conf", SHORTER)
@@ -170,14 +205,16 @@ def is_restarted_when_it_is_killed(debian: BootedDebian) -> None:
     debian.until(UNIT, NRestarts="2", ActiveState="active", SubState="running")
 
 
-def goes_on_after_an_upgrade(debian: BootedDebian, first: Path, jobs: int) -> None:
+def goes_on_after_an_upgrade(debian: BootedDebian, second: Path, jobs: int) -> None:
     everything_is_there(debian, jobs)
-    before = debian.properties(UNIT, "MainPID")
-    debian.run("sh", "-c", f"echo '# changed here' >> {CONFIGURATION}")
-    debian.run("dpkg", "--install", "--force-confold", f"/mnt/{first.name.replace('-1_', '-2_')}")
+    before, written = debian.properties(UNIT, "MainPID"), debian.run("cat", CONFIGURATION)
+    debian.run(*APT, f"/mnt/{second.name}")
     debian.until(UNIT, ActiveState="active", SubState="running")
     assert debian.properties(UNIT, "MainPID") != before
+    assert status(debian)["version"] == NEXT
+    assert debian.run("cat", CONFIGURATION) == written
     assert debian.run("stat", "-c", "%a %U:%G", CONFIGURATION) == "640 root:auditord\n"
+    assert debian.run("tail", "-n", "1", REFERENCE) == "## A new comment.\n"
     everything_is_there(debian, jobs)
 
 
@@ -191,7 +228,7 @@ def stops_within_its_grace(debian: BootedDebian) -> None:
 def leaves_what_is_the_sites_own(debian: BootedDebian, jobs: int) -> None:
     debian.run("dpkg", "--remove", "auditord")
     assert debian.properties(UNIT, "LoadState", "ActiveState") == {"LoadState": "not-found", "ActiveState": "inactive"}
-    assert debian.run("tail", "-n", "1", CONFIGURATION) == "# changed here\n"
+    debian.run("test", "-f", CONFIGURATION)
     said = debian.run("dpkg", "--purge", "auditord")
     assert f"records and queue are kept in {STATE}" in said
     debian.run("test", "-f", "/etc/auditord/conf.d/site.yml")
@@ -199,3 +236,21 @@ def leaves_what_is_the_sites_own(debian: BootedDebian, jobs: int) -> None:
     for file, table in (("spool.db", "queue"), ("records.db", "records")):
         asked = debian.run("python3", "-c", counts, f"{STATE}/{file}", f"SELECT count(*) FROM {table}")  # noqa: S608 ours
         assert asked == f"{jobs}\n"
+
+
+def can_be_installed_and_set_up_again(debian: BootedDebian, package: Path) -> None:
+    """After the purge of a site's own files, too, which only the site removes."""
+    debian.run("rm", "-r", "/etc/auditord/conf.d/site.yml")
+    debian.run(*APT, f"/mnt/{package.name}")
+    folders_are_the_services(debian)
+    assert f"wrote {CONFIGURATION}" in debian.run("auditord", "init", "--yes")
+    debian.run("runuser", "-u", "auditord", "--", "auditord", "config", "check")
+    debian.run("systemctl", "enable", "--now", UNIT)
+    assert status(debian)["running"] is True
+    debian.run(*("systemctl", "stop", UNIT))
+    # A removal deletes the empty folders, which the next installation makes for the service's user again.
+    debian.run("sh", "-c", f"rm {CONFIGURATION} /etc/auditord/credentials/far")
+    debian.run("dpkg", "--remove", "auditord")
+    debian.run("test", "!", "-e", "/etc/auditord")
+    debian.run(*APT, f"/mnt/{package.name}")
+    folders_are_the_services(debian)

@@ -161,8 +161,12 @@ def test_what_packages_hold_is_what_the_project_needs() -> None:
 def installed_and_not_started(root: ScratchRoot) -> None:
     assert asked_of_systemd(root) == ["daemon-reload", "preset auditord.service"]
     assert rpm(root, "-V", "auditord") == ""
-    assert facts(root, CONFIGURATION, "/etc/auditord/credentials", STATE, "/var/spool/auditord-epilog") == [
-        f"640 root:auditord {CONFIGURATION}",
+    assert rpm(root, "-q", "--configfiles", "auditord") == ""
+    root.run("test", "!", "-e", CONFIGURATION)
+    assert root.run("tail", "-n", "1", "/usr/share/auditord/auditord.yml").stdout.startswith("#")
+    assert "\npsycopg 3." in root.run("sh", "-c", "cat /usr/share/licenses/auditord*/copyright").stdout
+    assert facts(root, "/etc/auditord/conf.d", "/etc/auditord/credentials", STATE, "/var/spool/auditord-epilog") == [
+        "750 root:auditord /etc/auditord/conf.d",
         "700 root:root /etc/auditord/credentials",
         f"750 auditord:auditord {STATE}",
         "2770 root:auditord /var/spool/auditord-epilog",
@@ -194,7 +198,7 @@ def the_unit_is_sound(root: ScratchRoot) -> None:
 
 def records_wait(root: ScratchRoot) -> None:
     root.write("/etc/auditord/conf.d/site.yml", json.dumps(SITE))
-    root.run("sh", "-c", f"echo '# changed here' >> {CONFIGURATION}")
+    root.write(CONFIGURATION, "# changed here\n")
     root.write("/var/spool/auditord-files/june.csv", JOBS, "660")
     root.run("chown", "auditord:", "/var/spool/auditord-files/june.csv")
     for _ in range(20):  # within the grace of each call the near store gets its records; the far one never does
@@ -229,9 +233,9 @@ def the_new_daemon_takes_over(root: ScratchRoot) -> None:
 
 
 def only_the_sites_own_is_left(root: ScratchRoot) -> None:
-    gone = ["/usr/lib/auditord", "/usr/bin/auditord", "/usr/bin/auditord-epilog", CONFIGURATION]
+    gone = ["/usr/lib/auditord", "/usr/bin/auditord", "/usr/bin/auditord-epilog"]
     root.run("sh", "-c", 'for each; do test ! -e "$each" || exit 1; done', "sh", *gone)
-    assert root.run("tail", "-n", "1", f"{CONFIGURATION}.rpmsave").stdout == "# changed here\n"
+    assert root.run("tail", "-n", "1", CONFIGURATION).stdout == "# changed here\n"
     root.run("test", "-f", "/etc/auditord/conf.d/site.yml")
     assert facts(root, f"{STATE}/spool.db", f"{STATE}/records.db") == [
         f"640 auditord:auditord {STATE}/spool.db",

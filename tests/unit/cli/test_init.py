@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from auditord.cli import auditord, init
 from auditord.cli.init import ThisHost
 from auditord.config.loading import load_with_sources
-from auditord.config.merging import default_state_dir
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
 from auditord.testing import FakeHost
@@ -120,13 +119,13 @@ def test_a_host_without_a_batch_system_needs_a_first_day_too(play: Play, tmp_pat
     assert not (tmp_path / "a.yml").exists()
 
 
-@pytest.mark.parametrize("settings", ["mine: 1\n", "state_dir: /srv/auditord\n"])
+@pytest.mark.parametrize("settings", ["mine: 1\n", "state_dir: /srv/auditord\n", "# nothing yet\n"])
 def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, settings: str) -> None:
     slurm_host(play)
     (tmp_path / "a.yml").write_text(settings)
     done = call(tmp_path / "a.yml", "--yes")
     assert done.exit_code == 1
-    assert "already has settings" in str(done.exception)
+    assert "a.yml exists, and init does not change it: move it away" in str(done.exception)
     assert (tmp_path / "a.yml").read_text() == settings
 
 
@@ -185,39 +184,10 @@ def test_without_a_terminal_it_does_not_wait_for_answers(play: Play, tmp_path: P
     assert "use --yes, or give all answers" in str(call(tmp_path / "a.yml").exception)
 
 
-def test_a_file_without_settings_of_a_site_is_put_aside(play: Play, tmp_path: Path) -> None:
-    slurm_host(play)
-    file = tmp_path / "a.yml"
-    as_packaged = f"state_dir: {default_state_dir(os.environ, os.getuid())}\n# collectors:\n#   slurm:\napi:\n"
-    file.write_text(as_packaged)
-    file.chmod(0o640)
-    done = call(file, "--yes")
-    assert done.exit_code == 0, done.output
-    assert f"{file} had no settings of a site: it was renamed to {file}.orig" in done.output
-    assert Path(f"{file}.orig").read_text() == as_packaged
-    assert file.stat().st_mode & 0o777 == 0o640
-    assert list(loaded(file).collectors) == ["slurm"]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.yml", "a.yml.orig"]
-
-
-def test_what_was_put_aside_before_is_kept(play: Play, tmp_path: Path) -> None:
-    play()
-    file = tmp_path / "a.yml"
-    file.write_text("# nothing\n")
-    Path(f"{file}.orig").write_text("older")
-    assert f"{file}.orig already exists: move it away" in str(call(file, "--yes").exception)
-    assert (file.read_text(), Path(f"{file}.orig").read_text()) == ("# nothing\n", "older")
-
-
-@pytest.mark.parametrize("comments", ["# nothing\n", None])
-def test_collectors_in_files_beside_it_are_not_joined_by_others(
-    play: Play, tmp_path: Path, comments: str | None
-) -> None:
+def test_collectors_in_files_beside_it_are_not_joined_by_others(play: Play, tmp_path: Path) -> None:
     slurm_host(play)
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/site.yml").write_text("collectors: {files: {kind: files, folder: /srv/drop}}\n")
-    if comments is not None:
-        (tmp_path / "a.yml").write_text(comments)
     assert "conf.d/site.yml:1 has collectors already" in str(call(tmp_path / "a.yml", "--yes").exception)
 
 
@@ -350,19 +320,30 @@ def test_users_get_pseudonyms_with_a_key_that_is_made_up_once(play: Play, tmp_pa
     assert key.stat().st_mode & 0o777 == 0o600
     assert loaded(file).transforms.keys() == {"pseudonyms"}
     assert f"key: file:{key}" in file.read_text()
-    file.write_text("# nothing\n")
-    file.chmod(0o644)
+    file.unlink()
     key.write_text("the key of the years before")
     done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
     assert f"kept {key}, which already exists" in done.output
     assert key.read_text() == "the key of the years before"
 
 
-def test_a_key_is_for_the_readers_of_a_package_s_configuration(play: Play, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "mode"), [(0o750, 0o640), (0o700, 0o600), (0o755, 0o600)])
+def test_the_files_are_for_the_readers_of_a_folder_that_is_closed_to_others(
+    play: Play, tmp_path: Path, folder: int, mode: int
+) -> None:
+    """As /etc/auditord is in the packages, whose service reads the files by its group."""
     play()
     (tmp_path / "answers.yml").write_text("users: pseudonyms\n")
-    file = tmp_path / "auditord.yml"
-    file.write_text("# as the package brings it\n")
-    file.chmod(0o644)
-    call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
-    assert (tmp_path / "pseudonym-key").stat().st_mode & 0o777 == 0o640
+    file, group = tmp_path / "site/auditord.yml", max(os.getgroups() or [os.getgid()])
+    file.parent.mkdir()
+    os.chown(file.parent, -1, group)
+    file.parent.chmod(folder)
+    before = os.umask(0o077)
+    try:
+        call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
+    finally:
+        os.umask(before)
+    found = [path.stat() for path in (file, file.with_name("pseudonym-key"))]
+    assert [each.st_mode & 0o777 for each in found] == [mode, mode]
+    if folder == 0o750:
+        assert [each.st_gid for each in found] == [group, group]

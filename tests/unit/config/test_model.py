@@ -107,6 +107,12 @@ def test_the_state_folder_follows_systemd_then_the_user(environ: dict[str, str],
     assert default_state_dir(environ, uid) == Path(expected)
 
 
+def test_the_services_user_finds_the_services_files_whatever_home_is_given(tmp_path: Path) -> None:
+    owner = tmp_path.stat().st_uid
+    assert default_state_dir({"HOME": "/root"}, owner, tmp_path) == tmp_path
+    assert default_state_dir({"HOME": "/h"}, owner + 1, tmp_path) == Path("/h/.local/state/auditord")
+
+
 def test_a_relative_state_folder_is_refused() -> None:
     with pytest.raises(ValidationError, match="absolute"):
         Configuration.model_validate({"state_dir": "var"})
