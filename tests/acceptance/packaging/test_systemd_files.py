@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
+
+from auditord.config.lake import LakeSection
+from auditord.manual import text_of
 
 ETC: Final = Path(__file__).parents[3] / "etc"
+MIB: Final = 1 << 20
 UNIT: Final = ETC / "auditord.service"
 
 pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -64,6 +69,25 @@ def test_each_exception_is_explained_and_nothing_is_switched_off() -> None:
             assert lines[number - 1].startswith("# ")
     for why in ("sacct and scontrol", "munge", "auditord-epilog", "PrivateNetwork="):
         assert why in exceptions
+
+
+def test_the_limits_of_memory_are_those_of_the_manual_and_the_examples() -> None:
+    values, memory = settings(), LakeSection().memory
+    (high,), (most,) = (values[name] for name in ("MemoryHigh", "MemoryMax"))
+    assert (high, most) == (f"{(512 * MIB + memory) // MIB}M", "2G")
+    assert values["OOMPolicy"] == ["continue"]
+    compose = yaml.safe_load((ETC / "container/compose.yml").read_text())
+    assert compose["services"]["auditord"]["mem_limit"] == "2g"
+    (daemon,) = (
+        each
+        for each in yaml.safe_load_all((ETC / "kubernetes/auditord.yml").read_text())
+        if each["kind"] == "StatefulSet"
+    )
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+    assert "--memory 2g" in (ETC / "container/Containerfile").read_text()
+    assert "--memory 2g" in text_of("install")
+    assert "limit the memory to 2 GiB" in text_of("sizing")
 
 
 def test_the_user_is_made(tmp_path: Path) -> None:
