@@ -20,10 +20,11 @@ from auditord.config.kinds import configuration_model, instance_models, remarks
 from auditord.config.loading import load_text, load_with_sources
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
-from auditord.config.shown import show
+from auditord.config.shown import HIDDEN_REMARK, show
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, DaemonError
 from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs.arguments import HIDDEN
 from auditord_hookspecs.terminal import json_option, output_option, say, write, write_json
 from auditord_hookspecs.wording import counted
 
@@ -154,6 +155,8 @@ def _print_changes(found: "Reloaded", installation: Installation, output: str) -
     if output == "json":
         write_json(found)
         return
+    if HIDDEN in str(found.differences):
+        say(HIDDEN_REMARK, err=True)
     for each in found.differences:
         if each.running is None and is_section(each.written) and "kind" in each.written:
             section, _, name = each.option.partition(".")

@@ -20,12 +20,14 @@ from auditord.cli.tables import new_table, print_table
 from auditord.config.files import tls_files
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration, kind_of
+from auditord.config.shown import HIDDEN_REMARK
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.errors import PERMISSION_REMEDY, DaemonError
 from auditord.features import register_features
 from auditord.hooks import Hooks
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import AuditordError, Context, InstanceConfig
+from auditord_hookspecs.arguments import HIDDEN, hide_in_text
 from auditord_hookspecs.checks import Check, Finding, Severity
 from auditord_hookspecs.terminal import escaped, output_option, say, say_error, say_lines, write_json
 from auditord_hookspecs.wording import counted
@@ -121,7 +123,7 @@ async def examine(
         for where, check in places.items():
             group.start_soon(look, where, check)
     return [
-        Examined(where, each.severity.value, each.subject, each.text, each.remedy)
+        Examined(where, each.severity.value, *map(hide_in_text, (each.subject, each.text, each.remedy)))
         for where in places
         for each in found[where]
     ]
@@ -197,6 +199,8 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
     found = _worst_first(found)
     _print([each for each in found if show_all or each.severity != "ok"])
     worst = found[0].severity if found else "ok"
+    if any(HIDDEN in text for each in found for text in (each.subject, each.text, each.remedy)):
+        say(HIDDEN_REMARK)
     counts = Counter(each.severity for each in found)
     faults = f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}"
     say(f"{_WORDS[worst]}: {faults}, {counts['ok']} passed")

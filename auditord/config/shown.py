@@ -15,10 +15,9 @@ from auditord.config.faults import dotted
 from auditord.config.model import Configuration, kind_of, source_of
 from auditord.config.secrets import latest
 from auditord_hookspecs import InstanceConfig
+from auditord_hookspecs.arguments import HIDDEN, hide_in_text, hide_secrets, names_secret
 
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
-_SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+")
-# Only the words ignore case. A character set that does would take tens of milliseconds to compile.
+HIDDEN_REMARK: Final = f"{HIDDEN} stands for a secret, or for the value of an option that looks like one."
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -34,7 +33,8 @@ class Shown(msgspec.Struct, frozen=True):
 
     def as_yaml(self) -> str:
         """Return YAML with the source of each value as a comment."""
-        return to_yaml(self.values, Remarks(beside=self.sources))
+        text = to_yaml(self.values, Remarks(beside=self.sources))
+        return f"# {HIDDEN_REMARK}\n{text}" if HIDDEN in text else text
 
     def as_json(self) -> Mapping[str, Any]:
         """Return the values, and their sources by dotted path."""
@@ -74,14 +74,20 @@ def _source(document: Document, path: Path) -> Any:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return the value with passwords in URLs masked. Secrets are already masked by their type."""
+    """Return the value with secrets in URLs, arguments and variables hidden. Options for secrets are masked already."""
     if is_section(value):
-        return {key: without_secrets(each) for key, each in value.items()}
+        return {
+            key: _hide_variables(each) if key == "environment" and is_section(each) else without_secrets(each)
+            for key, each in value.items()
+        }
     if is_list(value):
-        return [without_secrets(each) for each in value]
-    if not isinstance(value, str):
-        return value
-    return _SECRET_PARAMETER.sub(r"\1**********", _PASSWORD_IN_URL.sub(r"\1:**********@", value))
+        texts = [each for each in value if isinstance(each, str)]
+        return [without_secrets(each) for each in (hide_secrets(texts) if len(texts) == len(value) else value)]
+    return hide_in_text(value) if isinstance(value, str) else value
+
+
+def _hide_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: texts
+    return {name: HIDDEN if names_secret(name) else without_secrets(each) for name, each in variables.items()}
 
 
 _EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})

@@ -34,6 +34,7 @@ from auditord_hookspecs import (
     RunConfig,
     Window,
 )
+from auditord_hookspecs.arguments import hide_in_text, show_command
 
 INSTANCES: Final = "instances"
 """The subfolder of the state folder with a folder for each instance."""
@@ -363,9 +364,10 @@ class Child(asyncio.SubprocessProtocol):
         self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
     ) -> CommandFailed:
         """Return an error with the program, the end of its standard error in one line, and then the whole command."""
-        command = shlex.join(self._argv)
+        command = show_command(self._argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
-        last_words = "; ".join(filter(None, map(str.strip, self._stderr.decode(errors="replace").splitlines())))
+        lines = hide_in_text(self._stderr.decode(errors="replace"), self._argv).splitlines()
+        last_words = "; ".join(filter(None, map(str.strip, lines)))
         text = f"{self._argv[0]} {what}{last_words and ': '}{last_words} (`{command}`)"
         return CommandFailed(
             text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much, stderr=last_words

@@ -35,6 +35,7 @@ from auditord_hookspecs import (
     Window,
     aggregates,
 )
+from auditord_hookspecs.arguments import show_command
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares, TimeField
 
@@ -316,7 +317,7 @@ async def _run_commands(
     failed: dict[str, CommandFailed] = {}
     for group, argv in all_commands(config, usage, priorities):
         if context.dry_run:
-            context.show(shlex.join(argv))
+            context.show(show_command(argv))
             continue
         try:
             await context.run_command(argv, timeout=config.command_timeout, max_output=MAX_OUTPUT)

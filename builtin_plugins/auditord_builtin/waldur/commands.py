@@ -1,6 +1,5 @@
 """``auditord waldur``: report now, compare with sacct, and list the records behind an amount."""
 
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -51,6 +50,7 @@ from auditord_hookspecs import (
     pass_context,
     query,
 )
+from auditord_hookspecs.arguments import show_command
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.commands import run_instance
 from auditord_hookspecs.months import Month
@@ -412,7 +412,7 @@ def compare_command(
         as_of = now - timedelta(seconds=1) if exact else now
         query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
         call = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
-        say(f"sacct: {shlex.join(call.argv(config))}", err=output == "json")
+        say(f"sacct: {show_command(call.argv(config))}", err=output == "json")
         found = await compare_month(config, plugin_context, period, call, as_of=as_of)
         write_json(found) if output == "json" else _print(found)
         return not found
