@@ -176,7 +176,8 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
-    loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
+    last_success = runtime.health.last_success
+    loops = Loops(runtime.instances, working, runtime.clock, listeners, last_success=last_success, random=RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
     preparations = register_features(runtime.hooks).manager.hook.feature_work(
