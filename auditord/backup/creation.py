@@ -19,9 +19,11 @@ from auditord.backup.manifest import (
     FilePart,
     Manifest,
     SpoolPart,
+    delete_old,
+    delete_unfinished,
     described,
-    discard_old,
     new_folder,
+    read_backups,
     write_manifest,
 )
 from auditord.backup.sources import StoreSource, opened_source
@@ -52,7 +54,7 @@ class BackupOptions(msgspec.Struct, frozen=True):
 
     Args:
         place: the folder of all backups.
-        keep: how many backups to keep; None for all.
+        keep: how many backups to keep, see :func:`delete_old`; None for all, also unfinished ones.
         rate: most bytes per second to read from SQLite files; None for no limit.
         dump: whether a record store in PostgreSQL is dumped as well.
     """
@@ -98,17 +100,22 @@ async def make_backup(
             f"cannot make the folder {options.place}, give another one: {error.filename}: {reason_of(error)}"
         ) from error
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
-        made_at = now()
+        made_at, discarded = now(), list[Path]()
+        if options.keep is not None:
+            discarded += delete_unfinished(options.place)  # first, since runs that are killed would fill the disk
+        number = 1 + max((each.number for each in read_backups(options.place)[0].values()), default=0)
         async with _pair(state_dir, configuration.store, dump=options.dump) as (spool, source):
             folder = new_folder(options.place, made_at)
             try:
                 if (snapshot := await source.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: snapshot})
-                manifest = await _Making(folder, Pacing(progress, options.rate)).write(spool, source, made_at)
+                making = _Making(folder, number, made_at, Pacing(progress, options.rate))
+                manifest = await making.write(spool, source)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        discarded = () if options.keep is None else discard_old(options.place, options.keep, folder)
+        if options.keep is not None:
+            discarded += delete_old(options.place, options.keep, manifest.spool.spool_id)
         await tags.keep(options.place, {})
     return Made(folder, manifest, discarded, source.advice(folder, made_at))
 
@@ -130,9 +137,11 @@ async def _pair(
 
 class _Making(msgspec.Struct, frozen=True):
     folder: Path
+    number: int
+    made_at: datetime
     pacing: Pacing
 
-    async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
+    async def write(self, spool: sqlite3.Connection, source: StoreSource) -> Manifest:
         await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
         part = _spool_part(spool)
         spool.close()  # ends its transaction, so that the log stops growing
@@ -140,7 +149,8 @@ class _Making(msgspec.Struct, frozen=True):
         manifest = Manifest(
             format=FORMAT,
             auditord=__version__,
-            made_at=made_at,
+            number=self.number,
+            made_at=self.made_at,
             store=store,
             spool=part,
             files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),

@@ -40,7 +40,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 
 
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
-    """Return the last backups by instance, or nothing if the note is missing or unreadable.
+    """Return the last backups by instance, the newest last, or nothing if the note is missing or unreadable.
 
     An unreadable note counts as no backup: the metric has no samples, and the alert for old backups stays silent.
     """
@@ -52,7 +52,9 @@ def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
 
 def note_backup(state_dir: Path, task: str, backup: "Made") -> None:
     """Note a backup as the last one by an instance, or by the command (:data:`BY_COMMAND`)."""
-    backups = {**last_backups(state_dir), task: LastBackup(backup.manifest.made_at, str(backup.folder))}
+    backups = dict(last_backups(state_dir))
+    backups.pop(task, None)  # to add it last
+    backups[task] = LastBackup(backup.manifest.made_at, str(backup.folder))
     write_durably(state_dir / BACKUPS, msgspec.json.encode(backups))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
+from auditord.backup.manifest import BackupDamaged, Manifest, find_backup, read_manifest, verify_files
 from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
 from auditord.backup.targets import Target, spool_target, store_target
 from auditord.config.model import StoreSection
@@ -69,7 +69,7 @@ class Restoration(msgspec.Struct, frozen=True):
             BackupDamaged: the backup does not match its manifest, or is of a later version.
             RestoreRefused: the backup's store is in another kind of database.
         """
-        backup = found_backup(place)
+        backup = find_backup(place)
         manifest = read_manifest(backup)
         _refuse_newer(backup, manifest)
         if is_postgresql(section.url) is (manifest.store.database == "sqlite"):

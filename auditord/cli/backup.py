@@ -28,7 +28,11 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 @click.command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keep", type=click.IntRange(min=1), help="Afterwards remove all backups in FOLDER except the newest N.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    help="Remove backups in FOLDER except the newest N, and the last one of each of the newest N days.",
+)
 @click.option("--rate", metavar="SIZE", callback=_size, help="Read at most this much per second, such as 50MB.")
 @click.option("--dump", is_flag=True, help="Also dump a record store in PostgreSQL with pg_dump.")
 @output_option

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,7 +103,7 @@ async def _sources(installation: Installation) -> Sequence[SourceReach]:
 
 
 def _noted(state_dir: Path) -> Path:
-    noted = sorted(last_backups(state_dir).values(), key=attrgetter("made_at"))
+    noted = [*last_backups(state_dir).values()]
     if not noted:
         raise click.UsageError(
             f"name the FOLDER: no backup is noted in {state_dir}. If there is no backup at all, use --continue "

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auditord.backup.manifest import NoBackup, backups, found_backup, read_manifest, verify_files
+from auditord.backup.manifest import NoBackup, find_backup, read_backups, read_manifest, verify_files
 from auditord.backup.notes import refuse_unfinished
 from auditord.config.store_url import is_postgresql
 from auditord.errors import SchemaMismatch, StoreMismatch
@@ -126,11 +126,11 @@ async def test_a_killed_backup_is_whole_or_none(killed: Killed) -> None:
     words = ("backup", str(killed.folder / "backups"), "--keep", "1", *killed.dump)
     for site in killed.each_kill(*words):
         with suppress(NoBackup):
-            folder = found_backup(site.place)
+            folder = find_backup(site.place)
             verify_files(folder, read_manifest(folder))
             wait_behind(folder)
         killed.run(0, *words)
-        [last] = backups(site.place)
+        [last] = read_backups(site.place)[0]
         assert [path for path in site.place.iterdir() if path.is_dir()] == [last]
         site.lose_store()
         site.lose_spool()

@@ -1,4 +1,4 @@
-"""What runs when a daemon starts: what is due. A daemon that is restarted again and again repeats no successful run."""
+"""Runs at the start of a daemon: one that is restarted again and again repeats no successful run."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from auditord.backup.manifest import backups
+from auditord.backup.manifest import read_backups
 from auditord.database.instants import to_micros
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import (
@@ -131,4 +131,4 @@ def test_ten_starts_make_one_backup(tmp_path: Path, when: dict[str, str]) -> Non
     for _ in range(STARTS - 1):
         start(tmp_path, {"nightly": nightly})
         assert last_started["nightly"] == format_time(report.started)
-    assert len(backups(tmp_path / "b")) == 1
+    assert len(read_backups(tmp_path / "b")[0]) == 1
