@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
 from auditord.backup.continuation import Behind
-from auditord.backup.manifest import BackupDamaged, NoBackup
+from auditord.backup.manifest import BackupDamaged, NoBackup, described, find_backup, read_manifest, write_manifest
 from auditord.backup.notes import (
     RESTORED,
     Unfinished,
@@ -25,7 +26,7 @@ from auditord.backup.notes import (
 )
 from auditord.backup.restoring import RestoreRefused
 from auditord.cli import auditord
-from auditord.errors import StoreMismatch
+from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
@@ -262,6 +263,24 @@ async def test_a_damaged_backup_is_refused_before_anything_is_touched(files: Sit
     with pytest.raises(BackupDamaged, match="is damaged"):
         await files.restored(force=True)
     assert await files.records() == jobs(15)
+
+
+@pytest.mark.parametrize("name", ["records.db", "spool.db"])
+async def test_a_backup_with_a_foreign_trigger_is_refused_before_anything_is_touched(files: Site, name: str) -> None:
+    await filled(files)
+    backup = find_backup(files.place)
+    with closing(sqlite3.connect(backup / name)) as connection:
+        [(table,)] = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('records', 'queue')")
+        connection.execute(f"CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
+    manifest = read_manifest(backup)
+    described_anew = {**manifest.files, name: described(backup / name)}
+    write_manifest(backup, msgspec.structs.replace(manifest, files=described_anew))
+    with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
+        await files.restored(force=True)
+    assert await files.records() == jobs(15)
+    files.lose_store() if name == "records.db" else files.lose_spool()
+    with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
+        await files.continued()
 
 
 def point_elsewhere(manifest: dict[str, Any], outside: Path) -> None:
