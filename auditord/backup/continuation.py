@@ -12,7 +12,7 @@ import msgspec
 from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import Restoration, RestoreRefused
 from auditord.backup.spool_rollback import SetBack, set_back
-from auditord.backup.targets import Target, spool_target
+from auditord.backup.targets import Target, restore_tokens, spool_target
 from auditord.config.model import Configuration, kind_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool
@@ -39,11 +39,13 @@ class Continued(msgspec.Struct, frozen=True):
         restoration: the backup.
         behind: the older part.
         set_back: how the spool was set back, if the store was older or the spool is new.
+        has_tokens: whether the API's tokens were restored.
     """
 
     restoration: Restoration
     behind: Behind
     set_back: SetBack | None = None
+    has_tokens: bool = False
 
 
 async def continue_from(restoration: Restoration, configuration: Configuration) -> Continued:
@@ -67,10 +69,11 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     placed = Behind.STORE if lost_store else Behind.SPOOL if not has_spool else None
     behind, is_new = await _behind(restoration, configuration, placed)
     done = await _set_back(restoration, configuration, is_new=is_new) if is_new or behind is Behind.STORE else None
+    has_tokens = restore_tokens(restoration.backup, restoration.manifest, restoration.state_dir)
     note_restore(restoration.state_dir, restoration.now())
     async with _opened(restoration, configuration) as (spool, store):
         await Pairing(store, spool).adopt()
-    return Continued(restoration, behind, done)
+    return Continued(restoration, behind, done, has_tokens)
 
 
 async def _is_blank(restoration: Restoration, configuration: Configuration) -> bool:

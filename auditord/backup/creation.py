@@ -15,10 +15,12 @@ from auditord import __version__
 from auditord.backup.lake_tags import LakeTags
 from auditord.backup.manifest import (
     FORMAT,
+    TOKENS,
     BackupFile,
     FilePart,
     Manifest,
     SpoolPart,
+    TokensFile,
     delete_old,
     delete_unfinished,
     described,
@@ -29,7 +31,7 @@ from auditord.backup.manifest import (
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration, StoreSection
-from auditord.database.durable_files import make_private_folder
+from auditord.database.durable_files import make_private_folder, write_durably
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
 from auditord.errors import reason_of
@@ -109,7 +111,7 @@ async def make_backup(
             try:
                 if (snapshot := await source.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: snapshot})
-                making = _Making(folder, number, made_at, Pacing(progress, options.rate))
+                making = _Making(state_dir, folder, number, made_at, Pacing(progress, options.rate))
                 manifest = await making.write(spool, source)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -136,6 +138,7 @@ async def _pair(
 
 
 class _Making(msgspec.Struct, frozen=True):
+    state_dir: Path
     folder: Path
     number: int
     made_at: datetime
@@ -146,6 +149,7 @@ class _Making(msgspec.Struct, frozen=True):
         part = _spool_part(spool)
         spool.close()  # ends its transaction, so that the log stops growing
         store = await source.save(self.folder, self.pacing)
+        tokens = _copy_tokens(self.state_dir, self.folder)
         manifest = Manifest(
             format=FORMAT,
             auditord=__version__,
@@ -153,7 +157,7 @@ class _Making(msgspec.Struct, frozen=True):
             made_at=self.made_at,
             store=store,
             spool=part,
-            files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),
+            files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file, tokens)),
         )
         write_manifest(self.folder, manifest)
         return manifest
@@ -170,6 +174,17 @@ def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
         quarantined=sum(statistics.quarantined.values()),
         checkpoints=statistics.checkpoints,
     )
+
+
+def _copy_tokens(state_dir: Path, folder: Path) -> TokensFile | None:
+    try:
+        content = (state_dir / TOKENS).read_bytes()  # replaced as a whole with each change
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BackupFailed(f"{error.filename} cannot be read: {reason_of(error)}") from error
+    write_durably(folder / TOKENS, content)
+    return TOKENS
 
 
 def _described(folder: Path, *names: BackupFile | None) -> dict[BackupFile, FilePart]:

@@ -22,6 +22,9 @@ FILE: Final = "manifest.json"
 FORMAT: Final = 1
 """The version of the manifest; a newer one is refused."""
 
+TOKENS: Final = "tokens.json"
+"""The API's tokens in the state folder, only as hashes. All other files there can be made again."""
+
 _LARGEST: Final = 1 << 20
 """The most bytes of a manifest. It grows with the number of instances; those of a thousand take a tenth of this."""
 
@@ -29,7 +32,8 @@ _PIECE: Final = 1 << 20
 
 StoreFile: TypeAlias = Literal["records.db", "records.dump"]
 SpoolFile: TypeAlias = Literal["spool.db"]
-BackupFile: TypeAlias = StoreFile | SpoolFile
+TokensFile: TypeAlias = Literal["tokens.json"]
+BackupFile: TypeAlias = StoreFile | SpoolFile | TokensFile
 """File names allowed in a manifest. A restore reads no other file, wherever the folder comes from."""
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from auditord.backup.manifest import BackupDamaged, Manifest, find_backup, read_manifest, verify_files
 from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
-from auditord.backup.targets import Target, spool_target, store_target
+from auditord.backup.targets import Target, restore_tokens, spool_target, store_target
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql
 from auditord.database.migrations import load_migrations
@@ -37,6 +37,8 @@ class Restored(msgspec.Struct, frozen=True):
     backup: Path
     manifest: Manifest
     aside: Sequence[str] = ()
+    has_tokens: bool = False
+    """Whether the API's tokens were restored."""
 
 
 class Restoration(msgspec.Struct, frozen=True):
@@ -123,9 +125,10 @@ class Restoration(msgspec.Struct, frozen=True):
         generation = Generation(secrets.token_hex(16), 1)
         for target in targets:
             await target.place(generation)
+        has_tokens = restore_tokens(self.backup, self.manifest, self.state_dir)
         note_restore(self.state_dir, self.now())
         end(self.state_dir)
-        return Restored(self.backup, self.manifest, places)
+        return Restored(self.backup, self.manifest, places, has_tokens)
 
 
 def _refuse_present(store: bool, spool: bool) -> None:  # noqa: FBT001 two facts

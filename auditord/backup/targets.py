@@ -14,12 +14,12 @@ import psycopg
 from psycopg import sql
 
 from auditord.backup import postgres
-from auditord.backup.manifest import BackupDamaged, Manifest, StorePart
+from auditord.backup.manifest import TOKENS, BackupDamaged, Manifest, StorePart
 from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translated
-from auditord.database.durable_files import make_private, make_private_folder, synced
+from auditord.database.durable_files import make_private, make_private_folder, synced, write_durably
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.postgres.faults import translated as translated_server
@@ -194,6 +194,18 @@ class ServerTarget(Target):
             ) as connection:
                 cursor = await connection.execute(statement, values)
                 return (await cursor.fetchone() or (0,))[0] if cursor.description else 0
+
+
+def restore_tokens(backup: Path, manifest: Manifest, state_dir: Path) -> bool:
+    """Copy the tokens of a backup to the state folder, unless it has tokens: those may have been revoked since.
+
+    Returns:
+        Whether they were copied.
+    """
+    if TOKENS not in manifest.files or (state_dir / TOKENS).exists():
+        return False
+    write_durably(state_dir / TOKENS, (backup / TOKENS).read_bytes())
+    return True
 
 
 def spool_target(backup: Path, state_dir: Path) -> FileTarget:

@@ -130,6 +130,8 @@ def _print_started_over(done: StartedOver) -> None:
 
 
 def _print(done: Done) -> None:
+    if not isinstance(done, StartedOver) and done.has_tokens:
+        say("tokens     restored: revoke again those that were revoked since the backup (auditord token list)")
     match done:
         case StartedOver():
             _print_started_over(done)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
@@ -19,6 +20,7 @@ from auditord.backup import creation
 from auditord.backup.creation import BackupFailed
 from auditord.backup.manifest import (
     FILE,
+    TOKENS,
     BackupDamaged,
     NoBackup,
     find_backup,
@@ -39,6 +41,7 @@ from auditord.store.store import RecordStore
 from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch
 from tests.backup_site import NOW, QUEUED, STORED, WAITING, Site, Steps, ids
 from tests.integration.test_database import damage
@@ -155,6 +158,21 @@ async def test_the_manifest_says_what_is_in_it(site: Site) -> None:
     verify_files(made.folder, manifest)
     assert {"spool", "checking"} <= set(steps.seen)
     assert made.advice is None
+
+
+@pytest.mark.anyio
+async def test_tokens_are_in_it_as_hashes(files: Site) -> None:
+    async with files.opened():
+        stored, secret = new_token("grafana", ["reader"], NOW, None)
+        TokenFile(files.state).change(lambda _: [stored])
+        made = await files.backup()
+    assert TokenFile(made.folder).tokens() == {stored.token_id: stored}
+    assert secret.rpartition("_")[2].encode() not in (made.folder / TOKENS).read_bytes()
+    assert stat.S_IMODE((made.folder / TOKENS).stat().st_mode) & stat.S_IRWXO == 0
+    verify_files(made.folder, made.manifest)
+    (made.folder / TOKENS).write_bytes(b"x" * made.manifest.files[TOKENS].size)
+    with pytest.raises(BackupDamaged, match=r"tokens\.json is damaged"):
+        verify_files(made.folder, made.manifest)
 
 
 @pytest.mark.anyio
@@ -363,6 +381,7 @@ def test_the_command_works_beside_a_daemon(command: Callable[..., Result], tmp_p
     done = command("backup", str(tmp_path / "b"), "--rate", "100MB")
     assert done.exit_code == 0, done.output
     assert "records    0; digest" in done.output
+    assert f"not in it  {tmp_path / 'auditord.json'}: the configuration, with all files that it names" in done.output
     again = command("backup", str(tmp_path / "b"), "--keep", "1", "--output", "json")
     if isinstance(again.exception, NoBackup):  # within the same second
         return

@@ -30,6 +30,7 @@ from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch, Quarantined, RunReport
 from tests.backup_site import NOW, QUEUED, Site, ids
 from tests.postgres_server import migrate_database
@@ -123,6 +124,26 @@ async def test_what_waited_in_the_spool_that_is_left_stays_behind_what_waited_th
     with closing(sqlite3.connect(files.state / "spool.db")) as connection:
         queue = [name for (name,) in connection.execute("SELECT record_id FROM queue ORDER BY entry_id")]
     assert queue == ["job-8", "job-9", "job-10", "job-16", "job-17", "job-18"]
+
+
+@pytest.mark.parametrize("lost", ["store", "spool", "both"])
+@pytest.mark.parametrize("are_lost", [True, False])
+async def test_tokens_come_back_if_they_are_lost(files: Site, lost: str, are_lost: bool) -> None:  # noqa: FBT001
+    await files.collect(1)
+    tokens = TokenFile(files.state)
+    [old, new] = [new_token(name, ["reader"], NOW, None)[0] for name in ("old", "new")]
+    tokens.change(lambda _: [old])
+    await files.backup()
+    tokens.change(lambda _: [new])  # a revoked one must not come back
+    if are_lost:
+        (files.state / "tokens.json").unlink()
+    if lost != "spool":
+        files.lose_store()
+    if lost != "store":
+        files.lose_spool()
+    done = await (files.restored() if lost == "both" else files.continued())
+    assert done.has_tokens is are_lost
+    assert list(TokenFile(files.state).tokens().values()) == [old if are_lost else new]
 
 
 async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
