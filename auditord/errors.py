@@ -96,7 +96,7 @@ class StoreMismatch(AuditordError):
     """The record store and the spool do not belong together, or one of them is an older copy.
 
     Remedy:
-        do what the message says: put back the part that belongs here, run `auditord restore --continue`, or run
+        do what the message says: put back the part that belongs here, run `auditord restore`, or run
         `auditord database adopt`.
     """
 

@@ -194,8 +194,7 @@ class NoBackup(AuditordError):
     """A folder contains no complete backup.
 
     Remedy:
-        name the folder with the backups; without any backup, run
-            `auditord restore --continue --without-backup`.
+        name the folder with the backups; without any backup, run `auditord restore --without-backup`.
     """
 
 

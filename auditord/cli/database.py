@@ -45,7 +45,7 @@ _SPOOL = f"""\
 stop the daemon and move {{path}}, its -wal and -shm to another FOLDER. Restore a backup, or move what can be salvaged
 to {{path}}:
 {_SALVAGE}
-Without either, run `auditord restore --continue --without-backup`: collectors read their sources again from
+Without either, run `auditord restore --without-backup`: collectors read their sources again from
 earliest_datetime (nothing counts twice). The quarantine is lost, and records that clients posted while the record store
 was unavailable."""
 

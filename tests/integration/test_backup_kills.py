@@ -134,7 +134,7 @@ async def test_a_killed_backup_is_whole_or_none(killed: Killed) -> None:
         assert [path for path in site.place.iterdir() if path.is_dir()] == [last]
         site.lose_store()
         site.lose_spool()
-        await site.restored()
+        await site.restore()
         await site.collect(SOURCE)
         await site.deliver()
         assert await site.records() == ALL
@@ -150,18 +150,20 @@ def lose_nothing(_site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lose", "option"),
+    ("lose", "options"),
     [
-        (lose_both, "--force"),
-        (lose_nothing, "--force"),
-        (Site.lose_store, "--continue"),
-        (Site.lose_spool, "--continue"),
+        (lose_both, ()),
+        (lose_nothing, ("--force",)),
+        (Site.lose_store, ()),
+        (Site.lose_spool, ()),
     ],
 )
-async def test_a_killed_restore_is_ended_by_the_next(killed: Killed, lose: Callable[[Site], None], option: str) -> None:
+async def test_a_killed_restore_is_ended_by_the_next(
+    killed: Killed, lose: Callable[[Site], None], options: Sequence[str]
+) -> None:
     await fill(killed.prepared)
     lose(killed.prepared)
-    words = ("restore", str(killed.folder / "backups"), option)
+    words = ("restore", str(killed.folder / "backups"), *options)
     for site in killed.each_kill(*words):
         usable = await is_usable(site)
         if not usable:
