@@ -11,8 +11,10 @@ from types import ModuleType
 from typing import Any, Final
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from auditord.backup.manifest import read_backups
+from auditord.client import Client
 from auditord.database.instants import to_micros
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import (
@@ -20,12 +22,16 @@ from auditord_hookspecs import (
     Batch,
     CollectorContext,
     CollectorKind,
+    Component,
     PluginContext,
     PluginKind,
+    Record,
     RunConfig,
     hookimpl,
 )
 from auditord_hookspecs.wire import format_time
+from tests.integration.lake.killed import lake_in
+from tests.mail_server import Mailbox, mail_server
 
 STARTS: Final = 10
 RARELY: Final = [{"interval": "20h"}, {"schedule": "0 0 1 1 *"}]
@@ -132,3 +138,37 @@ def test_ten_starts_make_one_backup(tmp_path: Path, when: dict[str, str]) -> Non
         start(tmp_path, {"nightly": nightly})
         assert last_started["nightly"] == format_time(report.started)
     assert len(read_backups(tmp_path / "b")[0]) == 1
+
+
+def last_month() -> Iterable[Record]:
+    now = datetime.now(UTC)
+    before = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=4)
+    for stop in (before, now):  # the later one shows that the last month is complete
+        meta = {"site_id": ("kit",), "group_id": ("atlas",)}
+        yield Record(f"until-{stop:%m}", stop - timedelta(hours=1), (Component("Cores", 8, ()),), stop, meta)
+
+
+def test_ten_runs_at_ten_starts_mail_a_report_once_and_leave_the_lake_alone(tmp_path: Path) -> None:
+    """As after ten missed ticks, or of a daemon that dies before it notes a success."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(mail_server(Mailbox())) as mailbox:
+        server = {"host": "127.0.0.1", "port": mailbox.port, "security": "none"}
+        mail = {"sender": "a@example.org", "recipients": ["boss@example.org"], "server": server}
+        plugins = {
+            "monthly": {"kind": "utilisation", "settle": "0s", "wait_for_sites": "0s", "mail": mail, **RARELY[1]}
+        }
+        lake = {"enabled": True, "name": "kit", "warehouse": str(tmp_path / "lake"), **RARELY[1]}
+        sections = {"plugins": plugins, "lake": lake}
+        with running_daemon(tmp_path, sections) as daemon:
+            Client(daemon.url).add_all(list(last_month()))
+            for task in ("lake", "monthly"):
+                daemon.finish_run(task)
+        snapshots = list[int]()
+        for _ in range(STARTS):
+            with closing(sqlite3.connect(daemon.state_dir / "spool.db")) as connection, connection:
+                connection.execute("UPDATE instance SET last_success_at = NULL")
+            with running_daemon(tmp_path, sections) as daemon:
+                assert [daemon.finish_run(task).error for task in ("lake", "monthly")] == [None, None]
+            with closing(lake_in(tmp_path / "lake")) as table, table.loaded() as loaded:
+                snapshots.append(len(loaded.metadata.snapshots))
+        assert len(mailbox.mails) == 1
+        assert len(set(snapshots)) == 1
