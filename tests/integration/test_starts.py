@@ -14,6 +14,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from auditord.backup.manifest import read_backups
+from auditord.backup.notes import note_restore
 from auditord.client import Client
 from auditord.database.instants import to_micros
 from auditord.testing.daemon import TestDaemon, running_daemon
@@ -108,6 +109,18 @@ def test_what_was_missed_is_made_up_for_once(tmp_path: Path, when: dict[str, str
     for _ in range(2):
         start(tmp_path, {"mine": {"kind": "plug", **when}})
     assert _ran.count("mine") == 2
+
+
+@pytest.mark.parametrize("when", RARELY)
+def test_a_restore_makes_everything_due(tmp_path: Path, when: dict[str, str]) -> None:
+    collectors = {"nightly": {"kind": "gather", **RARELY[1]}}
+    daemon = start(tmp_path, {"mine": {"kind": "plug", **when}}, collectors)
+    note_restore(daemon.state_dir, datetime.now(UTC))
+    sections = {"plugins": {"mine": {"kind": "plug", **when}}, "collectors": collectors}
+    with running_daemon(tmp_path, sections, [MODULE]) as again:
+        assert again.finish_run("nightly").error is None
+        again.finish_run("mine")  # or is skipped until the collector has run
+    assert _ran.count("nightly") == 2
 
 
 def test_an_interval_goes_on_from_the_last_success(tmp_path: Path) -> None:
