@@ -13,7 +13,15 @@ import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
-from auditord.backup.manifest import BackupDamaged, NoBackup, described, find_backup, read_manifest, write_manifest
+from auditord.backup.manifest import (
+    BackupDamaged,
+    Manifest,
+    NoBackup,
+    described,
+    find_backup,
+    read_manifest,
+    write_manifest,
+)
 from auditord.backup.notes import (
     RESTORED,
     Unfinished,
@@ -337,8 +345,9 @@ async def test_a_backup_with_a_foreign_trigger_is_refused_before_anything_is_tou
         [(table,)] = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('records', 'queue')")
         connection.execute(f"CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
     manifest = read_manifest(backup)
-    described_anew = {**manifest.files, name: described(backup / name)}
-    write_manifest(backup, msgspec.structs.replace(manifest, files=described_anew))
+    document = msgspec.to_builtins(manifest)
+    document["files"][name] = msgspec.to_builtins(described(backup / name))
+    write_manifest(backup, msgspec.convert(document, Manifest))
     with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
         await files.restore(force=True)
     assert await files.records() == jobs(15)

@@ -157,7 +157,7 @@ def last_month() -> Iterable[Record]:
     now = datetime.now(UTC)
     before = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=4)
     for stop in (before, now):  # the later one shows that the last month is complete
-        meta = {"site_id": ("kit",), "group_id": ("atlas",)}
+        meta: dict[str, tuple[str, ...]] = {"site_id": ("kit",), "group_id": ("atlas",)}
         yield Record(f"until-{stop:%m}", stop - timedelta(hours=1), (Component("Cores", 8, ()),), stop, meta)
 
 
