@@ -63,7 +63,7 @@ def restore_command(*, folder: Path | None, force: bool, without_backup: bool, o
     with own(configuration.state_dir), bar.shown:
         done = run_async(restore)
     manifest = done.manifest
-    checkpoints = {} if manifest is None else manifest.spool.checkpoints
+    checkpoints: Mapping[str, datetime] = {} if manifest is None else manifest.spool.checkpoints
     names = sorted(name for name, config in configuration.collectors.items() if config.enabled)
     since = {name: checkpoints.get(name) for name in names}
     if output == "text":
