@@ -23,12 +23,12 @@ from auditord.backup.manifest import (
     TokensFile,
     delete_old,
     delete_unfinished,
-    described,
+    describe_file,
     new_folder,
     read_backups,
     write_manifest,
 )
-from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sources import StoreSource, open_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration, StoreSection
 from auditord.database.durable_files import make_private_folder, write_durably
@@ -111,8 +111,27 @@ async def make_backup(
             try:
                 if (snapshot := await source.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: snapshot})
-                making = _Making(state_dir, folder, number, made_at, Pacing(progress, options.rate))
-                manifest = await making.write(spool, source)
+                pacing = Pacing(progress, options.rate)
+                await anyio.to_thread.run_sync(copy_snapshot, spool, folder / SPOOL, pacing("spool"))
+                part = _describe_spool(spool)
+                spool.close()  # ends its transaction, so that the log stops growing
+                store = await source.save(folder, pacing)
+                names: list[BackupFile] = [SPOOL, *_copy_tokens(state_dir, folder)]
+                if store.file is not None:
+                    names.append(store.file)
+                files: dict[BackupFile, FilePart] = {
+                    name: await anyio.to_thread.run_sync(describe_file, folder / name) for name in names
+                }
+                manifest = Manifest(
+                    format=FORMAT,
+                    auditord=__version__,
+                    number=number,
+                    made_at=made_at,
+                    store=store,
+                    spool=part,
+                    files=files,
+                )
+                write_manifest(folder, manifest)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -133,37 +152,11 @@ async def _pair(
     async with AsyncExitStack() as stack:
         async with handing_over(state_dir):
             spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
-            source = await stack.enter_async_context(opened_source(store, dump=dump))
+            source = await stack.enter_async_context(open_source(store, dump=dump))
         yield spool, source
 
 
-class _Making(msgspec.Struct, frozen=True):
-    state_dir: Path
-    folder: Path
-    number: int
-    made_at: datetime
-    pacing: Pacing
-
-    async def write(self, spool: sqlite3.Connection, source: StoreSource) -> Manifest:
-        await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
-        part = _spool_part(spool)
-        spool.close()  # ends its transaction, so that the log stops growing
-        store = await source.save(self.folder, self.pacing)
-        tokens = _copy_tokens(self.state_dir, self.folder)
-        manifest = Manifest(
-            format=FORMAT,
-            auditord=__version__,
-            number=self.number,
-            made_at=self.made_at,
-            store=store,
-            spool=part,
-            files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file, tokens)),
-        )
-        write_manifest(self.folder, manifest)
-        return manifest
-
-
-def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
+def _describe_spool(spool: sqlite3.Connection) -> SpoolPart:
     generation, statistics = spool_tables.generation(spool), spool_tables.statistics(spool)
     return SpoolPart(
         schema=len(load_migrations(SPOOL_MIGRATIONS).scripts),
@@ -176,16 +169,13 @@ def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
     )
 
 
-def _copy_tokens(state_dir: Path, folder: Path) -> TokensFile | None:
+def _copy_tokens(state_dir: Path, folder: Path) -> Sequence[TokensFile]:
+    """Copy the API's tokens, if there are any, and return the names of the files."""
     try:
         content = (state_dir / TOKENS).read_bytes()  # replaced as a whole with each change
     except FileNotFoundError:
-        return None
+        return []
     except OSError as error:
         raise BackupFailed(f"{error.filename} cannot be read: {reason_of(error)}") from error
     write_durably(folder / TOKENS, content)
-    return TOKENS
-
-
-def _described(folder: Path, *names: BackupFile | None) -> dict[BackupFile, FilePart]:
-    return {name: described(folder / name) for name in names if name is not None}
+    return [TOKENS]

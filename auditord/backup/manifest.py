@@ -121,7 +121,7 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-def described(path: Path) -> FilePart:
+def describe_file(path: Path) -> FilePart:
     """Return size and checksum of a file, read from the disk."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -177,7 +177,7 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
                     f"{folder / name} is damaged: it has {status.st_size} bytes, the manifest says {expected.size}; "
                     "use another backup"
                 )
-            found = described(folder / name)
+            found = describe_file(folder / name)
         except OSError as error:
             raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; use another backup") from error
         if found != expected:
@@ -220,8 +220,14 @@ def new_folder(place: Path, moment: datetime) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder has a manifest, and so is a complete backup."""
-    return (folder / FILE).is_file()
+    """Return whether a folder has a manifest, and so is a complete backup.
+
+    A folder that another user made may have one; :func:`read_manifest` reports that it cannot be read.
+    """
+    try:
+        return (folder / FILE).is_file()
+    except PermissionError:
+        return True
 
 
 def read_backups(place: Path) -> tuple[Mapping[Path, Manifest], Mapping[Path, BackupDamaged]]:
@@ -258,11 +264,14 @@ def find_backup(place: Path) -> Path:
 
 
 def delete_unfinished(place: Path) -> Sequence[Path]:
-    """Delete unfinished backups, and return their folders. The caller must hold the lock of ``place``."""
+    """Delete unfinished backups that this user may delete, and return their folders.
+
+    The caller must hold the lock of ``place``.
+    """
     unfinished = [folder for folder in _list_folders(place) if not is_complete(folder)]
     for folder in unfinished:
-        shutil.rmtree(folder)
-    return unfinished
+        shutil.rmtree(folder, ignore_errors=True)
+    return [folder for folder in unfinished if not folder.exists()]
 
 
 def delete_old(place: Path, keep: int, spool_id: str) -> Sequence[Path]:

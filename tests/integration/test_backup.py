@@ -23,13 +23,14 @@ from auditord.backup.manifest import (
     TOKENS,
     BackupDamaged,
     NoBackup,
+    delete_unfinished,
     find_backup,
     new_folder,
     read_backups,
     read_manifest,
     verify_files,
 )
-from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sources import StoreSource, open_source
 from auditord.backup.sqlite import Pace
 from auditord.cli import auditord
 from auditord.config.model import StoreSection
@@ -45,6 +46,7 @@ from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch
 from tests.backup_site import NOW, QUEUED, STORED, WAITING, Site, Steps, ids
 from tests.integration.test_database import damage
+from tests.other_user import NOBODY, give_to_nobody, needs_root
 
 
 @pytest.fixture
@@ -111,10 +113,10 @@ async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
         async def opened_later(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
             for _ in range(20):  # time in which entries pass from the outbox to the spool, if they may
                 await spool.statistics()
-            async with opened_source(section, dump=dump) as source:
+            async with open_source(section, dump=dump) as source:
                 yield source
 
-        monkeypatch.setattr(creation, "opened_source", opened_later)
+        monkeypatch.setattr(creation, "open_source", opened_later)
         stored: set[str] = set()
         group.start_soon(posting, store)
         group.start_soon(forwarding, spool, store)
@@ -322,6 +324,24 @@ async def test_an_unreadable_manifest_is_passed_over_only_by_a_newer_backup(file
     (third.folder / FILE).write_text("{")
     with pytest.raises(BackupDamaged, match=f"cannot be read: .*; the newest that can be read is {first.folder}"):
         find_backup(files.place)
+
+
+@needs_root
+def test_backups_of_another_user_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of root, who has called the command and left one complete and one unfinished."""
+    monkeypatch.chdir(give_to_nobody(tmp_path / "b"))
+    for name in ("auditord-20261122T010203Z", "auditord-20261123T010203Z"):
+        Path(name).mkdir(mode=0o700)
+    Path("auditord-20261122T010203Z", FILE).write_text("{}")
+    os.seteuid(NOBODY)
+    try:
+        found, damaged = read_backups(Path())
+        assert (found, len(damaged)) == ({}, 2)
+        assert delete_unfinished(Path()) == []
+        with pytest.raises(BackupDamaged, match="Permission denied"):
+            find_backup(Path())
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.anyio

@@ -17,7 +17,7 @@ from auditord.backup.manifest import (
     BackupDamaged,
     Manifest,
     NoBackup,
-    described,
+    describe_file,
     find_backup,
     read_manifest,
     write_manifest,
@@ -346,7 +346,7 @@ async def test_a_backup_with_a_foreign_trigger_is_refused_before_anything_is_tou
         connection.execute(f"CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
     manifest = read_manifest(backup)
     document = msgspec.to_builtins(manifest)
-    document["files"][name] = msgspec.to_builtins(described(backup / name))
+    document["files"][name] = msgspec.to_builtins(describe_file(backup / name))
     write_manifest(backup, msgspec.convert(document, Manifest))
     with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
         await files.restore(force=True)
