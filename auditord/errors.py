@@ -68,11 +68,11 @@ class StoreDamaged(StoreUnavailable):
 
 
 class SchemaMismatch(AuditordError):
-    """The database's schema is older or newer than this version's, or it is not a database of auditord.
+    """The database's schema is older or newer than this version's, was changed, or is not of auditord.
 
     Remedy:
         if the tables are older, run `auditord database migrate`; if they are newer, install that version of auditord
-        again.
+        again; if another program added triggers, views, tables or indexes, remove them.
     """
 
 
@@ -96,7 +96,7 @@ class StoreMismatch(AuditordError):
     """The record store and the spool do not belong together, or one of them is an older copy.
 
     Remedy:
-        do what the message says: put back the part that belongs here, run `auditord restore --continue`, or run
+        do what the message says: put back the part that belongs here, run `auditord restore`, or run
         `auditord database adopt`.
     """
 

@@ -72,6 +72,11 @@ class Health:
         """Return the state of every instance, in the order of the configuration."""
         return [replace(task, next_run=self._next_run(task.task)) for task in self._tasks.values()]
 
+    def last_success(self, section: str, task: str) -> datetime | None:
+        """Return the time of an instance's last success; None if there was none or it is not watched."""
+        known = self._tasks.get((section, task))
+        return None if known is None else known.last_success
+
     def running(self) -> Sequence[str]:
         """Return the names of the collectors and plugins that are running. Any thread may call this."""
         return [task.task for task in [*self._tasks.values()] if task.running and task.section != "senders"]

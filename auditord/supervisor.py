@@ -12,7 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import Actions
+from auditord.actions import Actions, Section
+from auditord.backup.notes import restored_at
 from auditord.config.files import certificate_files
 from auditord.config.kinds import remarks
 from auditord.config.merging import CONTROL_FILE
@@ -177,7 +178,13 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
-    loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
+    restored = restored_at(runtime.configuration.state_dir)
+
+    def last_success(section: Section, task: str) -> datetime | None:
+        success = runtime.health.last_success(section, task)
+        return None if success is None or (restored is not None and success < restored) else success
+
+    loops = Loops(runtime.instances, working, runtime.clock, listeners, last_success=last_success, random=RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
     preparations = register_features(runtime.hooks).manager.hook.feature_work(

@@ -11,7 +11,6 @@ from typing import Final
 
 import psycopg
 
-from auditord.backup.continuation import Continued, continue_from
 from auditord.backup.creation import BackupOptions, Made, make_backup
 from auditord.backup.restoring import Restoration, Restored
 from auditord.config.model import Configuration, StoreSection
@@ -65,15 +64,8 @@ class Site:
             await Pairing(store, spool).advance_both()
             yield spool, store
 
-    async def restored(self, *, force: bool = False, steps: Steps | None = None) -> Restored:
-        return await self._restoration(steps).replace_both(force=force)
-
-    async def continued(self, steps: Steps | None = None) -> Continued:
-        return await continue_from(self._restoration(steps), self.configuration)
-
-    def _restoration(self, steps: Steps | None) -> Restoration:
-        section = StoreSection(url=self.url)
-        return Restoration.verified(self.place, self.state, section, self.now, steps or Steps())
+    async def restore(self, *, force: bool = False, steps: Steps | None = None) -> Restored:
+        return await Restoration.verify(self.place, self.configuration, self.now, steps or Steps()).restore(force=force)
 
     @property
     def configuration(self) -> Configuration:

@@ -15,19 +15,23 @@ from auditord import __version__
 from auditord.backup.lake_tags import LakeTags
 from auditord.backup.manifest import (
     FORMAT,
+    TOKENS,
     BackupFile,
     FilePart,
     Manifest,
     SpoolPart,
-    described,
-    discard_old,
+    TokensFile,
+    delete_old,
+    delete_unfinished,
+    describe_file,
     new_folder,
+    read_backups,
     write_manifest,
 )
-from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sources import StoreSource, open_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration, StoreSection
-from auditord.database.durable_files import make_private_folder
+from auditord.database.durable_files import make_private_folder, write_durably
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
 from auditord.errors import reason_of
@@ -52,7 +56,7 @@ class BackupOptions(msgspec.Struct, frozen=True):
 
     Args:
         place: the folder of all backups.
-        keep: how many backups to keep; None for all.
+        keep: how many backups to keep, see :func:`delete_old`; None for all, also unfinished ones.
         rate: most bytes per second to read from SQLite files; None for no limit.
         dump: whether a record store in PostgreSQL is dumped as well.
     """
@@ -98,17 +102,41 @@ async def make_backup(
             f"cannot make the folder {options.place}, give another one: {error.filename}: {reason_of(error)}"
         ) from error
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
-        made_at = now()
+        made_at, discarded = now(), list[Path]()
+        if options.keep is not None:
+            discarded += delete_unfinished(options.place)  # first, since runs that are killed would fill the disk
+        number = 1 + max((each.number for each in read_backups(options.place)[0].values()), default=0)
         async with _pair(state_dir, configuration.store, dump=options.dump) as (spool, source):
             folder = new_folder(options.place, made_at)
             try:
                 if (snapshot := await source.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: snapshot})
-                manifest = await _Making(folder, Pacing(progress, options.rate)).write(spool, source, made_at)
+                pacing = Pacing(progress, options.rate)
+                await anyio.to_thread.run_sync(copy_snapshot, spool, folder / SPOOL, pacing("spool"))
+                part = _describe_spool(spool)
+                spool.close()  # ends its transaction, so that the log stops growing
+                store = await source.save(folder, pacing)
+                names: list[BackupFile] = [SPOOL, *_copy_tokens(state_dir, folder)]
+                if store.file is not None:
+                    names.append(store.file)
+                files: dict[BackupFile, FilePart] = {
+                    name: await anyio.to_thread.run_sync(describe_file, folder / name) for name in names
+                }
+                manifest = Manifest(
+                    format=FORMAT,
+                    auditord=__version__,
+                    number=number,
+                    made_at=made_at,
+                    store=store,
+                    spool=part,
+                    files=files,
+                )
+                write_manifest(folder, manifest)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        discarded = () if options.keep is None else discard_old(options.place, options.keep, folder)
+        if options.keep is not None:
+            discarded += delete_old(options.place, options.keep, manifest.spool.spool_id)
         await tags.keep(options.place, {})
     return Made(folder, manifest, discarded, source.advice(folder, made_at))
 
@@ -124,32 +152,11 @@ async def _pair(
     async with AsyncExitStack() as stack:
         async with handing_over(state_dir):
             spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
-            source = await stack.enter_async_context(opened_source(store, dump=dump))
+            source = await stack.enter_async_context(open_source(store, dump=dump))
         yield spool, source
 
 
-class _Making(msgspec.Struct, frozen=True):
-    folder: Path
-    pacing: Pacing
-
-    async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
-        await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
-        part = _spool_part(spool)
-        spool.close()  # ends its transaction, so that the log stops growing
-        store = await source.save(self.folder, self.pacing)
-        manifest = Manifest(
-            format=FORMAT,
-            auditord=__version__,
-            made_at=made_at,
-            store=store,
-            spool=part,
-            files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),
-        )
-        write_manifest(self.folder, manifest)
-        return manifest
-
-
-def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
+def _describe_spool(spool: sqlite3.Connection) -> SpoolPart:
     generation, statistics = spool_tables.generation(spool), spool_tables.statistics(spool)
     return SpoolPart(
         schema=len(load_migrations(SPOOL_MIGRATIONS).scripts),
@@ -162,5 +169,13 @@ def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
     )
 
 
-def _described(folder: Path, *names: BackupFile | None) -> dict[BackupFile, FilePart]:
-    return {name: described(folder / name) for name in names if name is not None}
+def _copy_tokens(state_dir: Path, folder: Path) -> Sequence[TokensFile]:
+    """Copy the API's tokens, if there are any, and return the names of the files."""
+    try:
+        content = (state_dir / TOKENS).read_bytes()  # replaced as a whole with each change
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BackupFailed(f"{error.filename} cannot be read: {reason_of(error)}") from error
+    write_durably(folder / TOKENS, content)
+    return [TOKENS]

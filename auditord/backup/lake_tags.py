@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from auditord.backup.manifest import BackupDamaged, Manifest, backups, read_manifest
+from auditord.backup.manifest import Manifest, read_backups
 from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 from auditord.errors import ConfigurationError, StoreUnavailable
@@ -75,16 +75,10 @@ class LakeTags(msgspec.Struct, frozen=True):
 
 
 def _needed(place: Path) -> Mapping[str, int]:
-    needed = dict[str, int]()
-    for folder in backups(place):
-        try:
-            part = read_manifest(folder).store.lake
-        except BackupDamaged as error:
-            _log.warning("%s", error)
-            continue
-        if part is not None:
-            needed[folder.name] = part.snapshot
-    return needed
+    found, damaged = read_backups(place)
+    for error in damaged.values():
+        _log.warning("%s", error)
+    return {folder.name: each.store.lake.snapshot for folder, each in found.items() if each.store.lake is not None}
 
 
 def _folder_id(place: Path) -> str:

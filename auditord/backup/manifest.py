@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -22,11 +22,18 @@ FILE: Final = "manifest.json"
 FORMAT: Final = 1
 """The version of the manifest; a newer one is refused."""
 
+TOKENS: Final = "tokens.json"
+"""The API's tokens in the state folder, only as hashes. All other files there can be made again."""
+
+_LARGEST: Final = 1 << 20
+"""The most bytes of a manifest. It grows with the number of instances; those of a thousand take a tenth of this."""
+
 _PIECE: Final = 1 << 20
 
 StoreFile: TypeAlias = Literal["records.db", "records.dump"]
 SpoolFile: TypeAlias = Literal["spool.db"]
-BackupFile: TypeAlias = StoreFile | SpoolFile
+TokensFile: TypeAlias = Literal["tokens.json"]
+BackupFile: TypeAlias = StoreFile | SpoolFile | TokensFile
 """File names allowed in a manifest. A restore reads no other file, wherever the folder comes from."""
 
 
@@ -95,12 +102,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         format: see :data:`FORMAT`.
         auditord: the version that made the backup.
+        number: larger than that of every earlier backup in the folder of all backups. It tells the newest one even if
+            the clock was wrong.
         made_at: the time of the backed-up state.
         files: every file except the manifest.
     """
 
     format: int
     auditord: str
+    number: int
     made_at: datetime
     store: StorePart
     spool: SpoolPart
@@ -111,7 +121,7 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-def described(path: Path) -> FilePart:
+def describe_file(path: Path) -> FilePart:
     """Return size and checksum of a file, read from the disk."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -133,7 +143,10 @@ def read_manifest(folder: Path) -> Manifest:
         BackupDamaged: the manifest cannot be read, or is of a later version.
     """
     try:
-        text = (folder / FILE).read_bytes()
+        with (folder / FILE).open("rb") as file:
+            text = file.read(_LARGEST + 1)  # the folder is not trusted
+        if len(text) > _LARGEST:
+            raise BackupDamaged(f"{folder / FILE} has more than {_LARGEST} bytes, so it is not a manifest")
         version = msgspec.json.decode(text, type=_Versioned).format
         if version > FORMAT:
             raise BackupDamaged(
@@ -141,7 +154,7 @@ def read_manifest(folder: Path) -> Manifest:
                 "install that version to restore it"
             )
         return msgspec.json.decode(text, type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise BackupDamaged(f"{folder / FILE} cannot be read: {error}") from error
 
 
@@ -156,15 +169,21 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
             raise BackupDamaged(f"{folder / FILE} has no checksum for {part}; use another backup")
     for name, expected in manifest.files.items():
         try:
-            if not stat.S_ISREG((folder / name).lstat().st_mode):
+            status = (folder / name).lstat()
+            if not stat.S_ISREG(status.st_mode):
                 raise BackupDamaged(f"{folder / name} is not a regular file; use another backup")
-            found = described(folder / name)
+            if status.st_size != expected.size:  # a sparse file may have any size, and is not read
+                raise BackupDamaged(
+                    f"{folder / name} is damaged: it has {status.st_size} bytes, the manifest says {expected.size}; "
+                    "use another backup"
+                )
+            found = describe_file(folder / name)
         except OSError as error:
             raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; use another backup") from error
         if found != expected:
             raise BackupDamaged(
-                f"{folder / name} is damaged: it has {found.size} bytes with SHA-256 {found.sha256}, the manifest says "
-                f"{expected.size} with {expected.sha256}; use another backup"
+                f"{folder / name} is damaged: its SHA-256 is {found.sha256}, the manifest says {expected.sha256}; use "
+                "another backup"
             )
 
 
@@ -175,8 +194,7 @@ class NoBackup(AuditordError):
     """A folder contains no complete backup.
 
     Remedy:
-        name the folder with the backups; without any backup, run
-            `auditord restore --continue --without-backup`.
+        name the folder with the backups; without any backup, run `auditord restore --without-backup`.
     """
 
 
@@ -202,56 +220,83 @@ def new_folder(place: Path, moment: datetime) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder has a manifest, and so is a complete backup."""
-    return (folder / FILE).is_file()
+    """Return whether a folder has a manifest, and so is a complete backup.
+
+    A folder that another user made may have one; :func:`read_manifest` reports that it cannot be read.
+    """
+    try:
+        return (folder / FILE).is_file()
+    except PermissionError:
+        return True
 
 
-def backups(place: Path) -> Sequence[Path]:
-    """Return the complete backups in a folder, the newest first."""
-    return [folder for folder in _folders(place) if is_complete(folder)]
+def read_backups(place: Path) -> tuple[Mapping[Path, Manifest], Mapping[Path, BackupDamaged]]:
+    """Return the complete backups in a folder, the newest first, and those whose manifest cannot be read."""
+    found, damaged = dict[Path, Manifest](), dict[Path, BackupDamaged]()
+    for folder in filter(is_complete, _list_folders(place)):
+        try:
+            found[folder] = read_manifest(folder)
+        except BackupDamaged as error:
+            damaged[folder] = error
+    return dict(sorted(found.items(), key=lambda each: each[1].number, reverse=True)), damaged
 
 
-def found_backup(place: Path) -> Path:
+def find_backup(place: Path) -> Path:
     """Return ``place`` if it is a complete backup, else the newest complete backup in it.
 
     Raises:
         NoBackup: there is no complete backup.
+        BackupDamaged: a backup that cannot be read may be newer than all others.
     """
     if is_complete(place):
         return place
-    if complete := backups(place):
-        return complete[0]
-    broken = ", ".join(folder.name for folder in _folders(place))
-    more = f"; unfinished: {broken}" if broken else f"; a complete backup contains a {FILE}"
-    raise NoBackup(f"there is no complete backup in {place}{more}")
+    found, damaged = read_backups(place)
+    newest = next(iter(found), None)
+    for folder, error in damaged.items():
+        if newest is None or folder.name > newest.name:
+            other = "" if newest is None else f"; the newest that can be read is {newest}: name it to use it"
+            raise BackupDamaged(f"{error}{other}") from error
+    if newest is None:
+        unfinished = ", ".join(folder.name for folder in _list_folders(place))
+        more = f"; unfinished: {unfinished}" if unfinished else f"; a complete backup contains a {FILE}"
+        raise NoBackup(f"there is no complete backup in {place}{more}")
+    return newest
 
 
-def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
-    """Delete backups older than ``newest``, except the ``keep`` newest complete ones, and return their folders.
+def delete_unfinished(place: Path) -> Sequence[Path]:
+    """Delete unfinished backups that this user may delete, and return their folders.
 
-    Backups of another spool are kept: a daemon whose disk is not mounted begins with an empty one. Unfinished backups
-    are deleted. The manifest is deleted first, so that a partly deleted folder never counts as a backup.
+    The caller must hold the lock of ``place``.
     """
-    spool_id, complete = _spool_id(newest), backups(place)
-    own = [folder for folder in complete if _spool_id(folder) == spool_id]
-    kept = {newest, *complete} - {*own[keep:]}
-    discarded = [folder for folder in _folders(place) if folder not in kept and folder.name < newest.name]
-    for folder in discarded:
+    unfinished = [folder for folder in _list_folders(place) if not is_complete(folder)]
+    for folder in unfinished:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [folder for folder in unfinished if not folder.exists()]
+
+
+def delete_old(place: Path, keep: int, spool_id: str) -> Sequence[Path]:
+    """Delete old backups of a spool, and return their folders.
+
+    Keeps the ``keep`` newest backups, and besides the last one of each of the ``keep`` newest days. So several backups
+    of one day never delete the backups of other days. Backups of other spools are kept: a daemon whose disk is not
+    mounted begins with an empty one. The manifest is deleted first, so that a partly deleted folder never counts as a
+    backup.
+    """
+    own = {folder: each for folder, each in read_backups(place)[0].items() if each.spool.spool_id == spool_id}
+    last_of_days = dict[date, Path]()
+    for folder, each in own.items():
+        last_of_days.setdefault(each.made_at.date(), folder)
+    kept = {*[*own][:keep], *[*last_of_days.values()][:keep]}
+    old = [folder for folder in own if folder not in kept]
+    for folder in old:
         (folder / FILE).unlink(missing_ok=True)
         synced(folder)
         shutil.rmtree(folder)
-    return discarded
+    return old
 
 
-def _spool_id(folder: Path) -> str | None:
-    try:
-        return read_manifest(folder).spool.spool_id
-    except BackupDamaged:
-        return None
-
-
-def _folders(place: Path) -> Sequence[Path]:
-    """Return all folders with a backup's name, complete or not, the newest first."""
+def _list_folders(place: Path) -> Sequence[Path]:
+    """Return all folders with a backup's name, complete or not, in the order of their names, the last first."""
     if not place.is_dir():
         return ()
     return sorted((each for each in place.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()), reverse=True)

@@ -1,8 +1,8 @@
 """Notes in the state folder: the last backups, an unfinished restore, and a restore after which collectors catch up.
 
 While a restore is unfinished, record store and spool may not belong together. So the daemon refuses to start, and so do
-commands that act in its place (such as ``auditord collect``), ``auditord database adopt`` and ``auditord restore
---continue``. Other commands, such as ``auditord status``, ``quarantine list`` and ``records``, are not refused.
+commands that act in its place (such as ``auditord collect``) and ``auditord database adopt``. Other commands, such as
+``auditord status``, ``quarantine list`` and ``records``, are not refused.
 
 After a restore, sums are too low until the collectors have caught up. A plugin would report less than before the loss,
 and sites could be paid or judged by its report. So scheduled runs of plugins that read the local store are skipped
@@ -40,7 +40,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 
 
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
-    """Return the last backups by instance, or nothing if the note is missing or unreadable.
+    """Return the last backups by instance, the newest last, or nothing if the note is missing or unreadable.
 
     An unreadable note counts as no backup: the metric has no samples, and the alert for old backups stays silent.
     """
@@ -52,7 +52,9 @@ def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
 
 def note_backup(state_dir: Path, task: str, backup: "Made") -> None:
     """Note a backup as the last one by an instance, or by the command (:data:`BY_COMMAND`)."""
-    backups = {**last_backups(state_dir), task: LastBackup(backup.manifest.made_at, str(backup.folder))}
+    backups = dict(last_backups(state_dir))
+    backups.pop(task, None)  # to add it last
+    backups[task] = LastBackup(backup.manifest.made_at, str(backup.folder))
     write_durably(state_dir / BACKUPS, msgspec.json.encode(backups))
 
 
@@ -132,15 +134,21 @@ def note_restore(state_dir: Path, at: datetime) -> None:
     write_durably(state_dir / RESTORED, msgspec.json.encode(Restore(at)))
 
 
+def restored_at(state_dir: Path) -> datetime | None:
+    """Return the time of the last restore, if one is noted. What ran successfully before it is due again."""
+    try:
+        return msgspec.json.decode((state_dir / RESTORED).read_bytes(), type=Restore).at
+    except FileNotFoundError:
+        return None
+
+
 async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
     """Return the collectors that have not run successfully since the last restore, if one is noted."""
-    try:
-        restored = msgspec.json.decode((spool.state_dir / RESTORED).read_bytes(), type=Restore)
-    except FileNotFoundError:
+    if (restored := restored_at(spool.state_dir)) is None:
         return ()
     runs = await spool.last_runs()
     last = {name: runs[name][0].last_success for name in collectors if runs.get(name)}
-    return [name for name in collectors if (success := last.get(name)) is None or success < restored.at]
+    return [name for name in collectors if (success := last.get(name)) is None or success < restored]
 
 
 def forget_restore(state_dir: Path) -> None:

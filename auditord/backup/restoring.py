@@ -1,26 +1,49 @@
-"""Restore of a backup: verify it, move the current files aside, and put store and spool in place as a pair."""
+"""Restore the record store and the spool from a backup.
+
+A part that exists is kept, and a missing part comes from the backup. Three rules keep every job, once:
+
+1. If the record store is the older part, the spool is set back to the backup (:mod:`auditord.backup.spool_rollback`),
+   so that collectors collect again what the store lacks. So is a spool that was created after the loss.
+2. If the spool is the older part, nothing is set back: its collectors read some jobs again, whose ids the store knows.
+3. Afterwards store and spool get a generation that no copy of either has. If both come from the backup, the spool also
+   gets a new id. Otherwise a file of the lost pair could be taken for one of the restored pair.
+"""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
-from itertools import compress
+from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import Final, NoReturn
 
+import anyio.to_thread
 import msgspec
 
-from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
+from auditord.backup.manifest import BackupDamaged, Manifest, find_backup, read_manifest, verify_files
 from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
-from auditord.backup.targets import Target, spool_target, store_target
-from auditord.config.model import StoreSection
+from auditord.backup.spool_rollback import SetBack, set_back
+from auditord.backup.targets import Target, restore_tokens, spool_target, store_target
+from auditord.config.model import Configuration, kind_of
 from auditord.config.store_url import is_postgresql
+from auditord.database.connections import open_for_writing, translated
 from auditord.database.migrations import load_migrations
 from auditord.database.sql_files import load_scripts
-from auditord.spool import Generation
+from auditord.ingest import Pairing
+from auditord.spool import Spool
+from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
+from auditord.store.daemons import follows
+from auditord.store.opening import open_store
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AuditordError
+
+_LOCAL: Final = "local"
+"""The kind of senders to the record store, and the name of the one that exists without being configured."""
 
 
 class RestoreRefused(AuditordError):
@@ -31,12 +54,31 @@ class RestoreRefused(AuditordError):
     """
 
 
-class Restored(msgspec.Struct, frozen=True):
-    """A completed restore."""
+class Behind(Enum):
+    """The part of a pair of store and spool that is missing or older."""
 
-    backup: Path
-    manifest: Manifest
+    STORE = "the record store"
+    SPOOL = "the spool"
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """A completed restore.
+
+    Args:
+        backup: None if there was none.
+        manifest: of the backup.
+        behind: the part that was missing or older; None if both come from the backup.
+        aside: where the former files are.
+        set_back: how the spool was set back, if it was.
+        has_tokens: whether the API's tokens were restored.
+    """
+
+    backup: Path | None
+    manifest: Manifest | None
+    behind: Behind | None = None
     aside: Sequence[str] = ()
+    set_back: SetBack | None = None
+    has_tokens: bool = False
 
 
 class Restoration(msgspec.Struct, frozen=True):
@@ -44,23 +86,21 @@ class Restoration(msgspec.Struct, frozen=True):
 
     Args:
         backup: the folder of the backup.
-        state_dir: the folder of the spool; the caller holds its lock.
-        section: the configured store.
+        configuration: the caller holds the lock of its ``state_dir``.
         store: where the record store is restored to.
         spool: where the spool is restored to.
     """
 
     backup: Path
     manifest: Manifest
-    state_dir: Path
-    section: StoreSection
+    configuration: Configuration
     now: Callable[[], datetime]
     store: Target
     spool: Target
 
     @classmethod
-    def verified(
-        cls, place: Path, state_dir: Path, section: StoreSection, now: Callable[[], datetime], progress: Progress
+    def verify(
+        cls, place: Path, configuration: Configuration, now: Callable[[], datetime], progress: Progress
     ) -> "Restoration":
         """Return ``place`` or the newest complete backup in it, after verifying all its files.
 
@@ -69,7 +109,7 @@ class Restoration(msgspec.Struct, frozen=True):
             BackupDamaged: the backup does not match its manifest, or is of a later version.
             RestoreRefused: the backup's store is in another kind of database.
         """
-        backup = found_backup(place)
+        backup, section = find_backup(place), configuration.store
         manifest = read_manifest(backup)
         _refuse_newer(backup, manifest)
         if is_postgresql(section.url) is (manifest.store.database == "sqlite"):
@@ -80,62 +120,171 @@ class Restoration(msgspec.Struct, frozen=True):
         progress.progressed("verifying", 0, 1)
         verify_files(backup, manifest)
         store = store_target(backup, manifest, section, now, progress)
-        return cls(backup, manifest, state_dir, section, now, store, spool_target(backup, state_dir))
+        return cls(backup, manifest, configuration, now, store, spool_target(backup, configuration.state_dir))
 
-    async def replace_both(self, *, force: bool) -> Restored:
-        """Put store and spool of the backup in place, under a new spool id. ``force`` moves existing files aside.
+    async def restore(self, *, force: bool = False) -> Restored:
+        """Restore the missing part or parts, and pair store and spool. ``force`` moves both aside first.
+
+        After an interruption, daemons refuse to start, and the call can be repeated.
 
         Raises:
-            RestoreRefused: the backup has only the spool, something exists and ``force`` is not set, or the restore of
-                another backup was interrupted.
+            RestoreRefused: nothing is missing or older, the store is older than the backup, the store is missing but
+                not in the backup, or the restore of another backup was interrupted.
         """
-        self.refuse_without_store()
-        targets, note = (self.store, self.spool), unfinished(self.state_dir)
+        note = unfinished(self.configuration.state_dir)
         if note is not None and note.backup != str(self.backup):
             raise RestoreRefused(f"the restore of {note.backup} was interrupted: complete that one first")
-        present = note.present if note else (await targets[0].is_present(), await targets[1].is_present())
-        if note is None and not force:
-            _refuse_present(*present)
-        aside = note.aside if note else self.aside()
+        if force or note is not None:
+            return await self._replace_both(note)
+        has_store, has_spool = await self._has_store(), await self.spool.is_present()
+        if not has_store and not has_spool:
+            return await self._replace_both(note)
+        if not has_store:
+            self._refuse_without_store()
+            await self.store.put_aside(self._aside())  # an empty one
+            await _place(self.store)
+        if not has_spool:
+            await _place(self.spool)
+        missing = Behind.STORE if not has_store else Behind.SPOOL if not has_spool else None
+        behind, is_new = await self._find_behind(missing)
+        done = await self._set_back(is_new=is_new) if is_new or behind is Behind.STORE else None
+        return Restored(self.backup, self.manifest, behind, set_back=done, has_tokens=await self._finish())
+
+    async def _replace_both(self, note: Unfinished | None) -> Restored:
+        self._refuse_without_store()
+        targets, folder = (self.store, self.spool), self.configuration.state_dir
+        aside = note.aside if note else self._aside()
+        present = note.present if note else (await self.store.is_present(), await self.spool.is_present())
         try:
             for target in targets:
                 await target.prepare()
-            begin(self.state_dir, Unfinished(str(self.backup), aside, present))
-            return await self._move(targets, list(compress(targets, present)), aside)
+            begin(folder, Unfinished(str(self.backup), aside, present))
+            places = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
+            for target in targets:
+                await target.place()
+            _renew_id(folder / SPOOL)
+            has_tokens = await self._finish()
+            end(folder)
         finally:
             for target in targets:
                 await target.discard()
+        return Restored(self.backup, self.manifest, aside=places, has_tokens=has_tokens)
 
-    def aside(self) -> str:
-        """Return the name under which the current files are moved aside."""
+    def _aside(self) -> str:
+        """Return the name under which existing files are moved aside."""
         return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
-    def refuse_without_store(self) -> None:
-        """Raise RestoreRefused if the backup has only the spool."""
+    def _refuse_without_store(self) -> None:
         if self.manifest.store.file is None:
             raise RestoreRefused(
                 f"{self.backup} has only the spool: restore the database with its own tools, to a point in time after "
-                f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this command with --continue"
+                f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this command"
             )
 
-    async def _move(self, targets: tuple[Target, Target], present: Sequence[Target], aside: str) -> Restored:
-        places = [await target.put_aside(aside) for target in present]
-        generation = Generation(secrets.token_hex(16), 1)
-        for target in targets:
-            await target.place(generation)
-        note_restore(self.state_dir, self.now())
-        end(self.state_dir)
-        return Restored(self.backup, self.manifest, places)
+    async def _has_store(self) -> bool:
+        """Return whether a store exists. An empty one that was created after the loss counts as missing."""
+        if not await self.store.is_present():
+            return False
+        keys = self.configuration.metrics.database.counted_keys
+        async with open_store(self.configuration.store, counted_keys=keys) as store:
+            known = await store.generation(self.manifest.spool.spool_id)
+            return known > 0 or (await store.counts()).total > 0
+
+    async def _find_behind(self, missing: Behind | None) -> tuple[Behind, bool]:
+        """Return the part that is behind, and whether the spool is new. Changes neither part.
+
+        A spool is new if it was created while the loss of the old one could not be detected. A part that was missing
+        counts as behind, even if nothing has been delivered since the backup.
+
+        Args:
+            missing: the part that was just placed.
+
+        Raises:
+            RestoreRefused: neither part is behind, or the store is older than the backup's spool.
+        """
+        made = self.manifest.spool
+        async with open_pair(self.configuration, self.now) as (spool, store):
+            known_then = await store.generation(made.spool_id)
+            is_new = missing is not Behind.SPOOL and (await spool.generation()).number == 0
+            older = None if is_new else await find_older(spool, store)
+        behind = missing or (Behind.SPOOL if is_new else older or refuse_pair())
+        if (is_new or behind is Behind.STORE) and known_then < made.generation:
+            raise RestoreRefused(
+                f"the record store is older than {self.backup} (generation {known_then} of {made.generation}), or "
+                "belongs to another site: records delivered before that backup would be missing for good. Name an "
+                "older backup"
+            )
+        return behind, is_new
+
+    async def _set_back(self, *, is_new: bool) -> SetBack:
+        """Set the spool back to the backup. Entries that a new spool has received stay, after those of the backup."""
+        folder, senders = self.configuration.state_dir, self.configuration.senders
+        copy = spool_target(self.backup, folder)
+        try:
+            await copy.prepare()
+            names = {name for name, config in senders.items() if is_new or kind_of(config) == _LOCAL}
+            work = partial(set_back, folder / SPOOL, copy.draft, names | {_LOCAL}, plugins=is_new)
+            return await anyio.to_thread.run_sync(work)
+        finally:
+            await copy.discard()
+
+    async def _finish(self) -> bool:
+        """Pair store and spool; return whether tokens were restored."""
+        await pair_restored(self.configuration, self.now)
+        return restore_tokens(self.backup, self.manifest, self.configuration.state_dir)
 
 
-def _refuse_present(store: bool, spool: bool) -> None:  # noqa: FBT001 two facts
-    names = [*(["the record store"] if store else []), *(["spool.db"] if spool else [])]
-    if names:
-        raise RestoreRefused(
-            f"{' and '.join(names)} already {'exist' if store and spool else 'exists'}: --continue keeps an existing "
-            "part, restores the missing one, and makes collectors collect the lost records again; --force moves "
-            "existing parts aside and restores both"
-        )
+@asynccontextmanager
+async def open_pair(
+    configuration: Configuration, now: Callable[[], datetime]
+) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
+    """Open spool and store, whether or not they belong together."""
+    async with (
+        Spool.opened(configuration.state_dir, now) as spool,
+        open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store,
+    ):
+        yield spool, store
+
+
+async def find_older(spool: Spool, store: RecordStore) -> Behind | None:
+    """Return the older part, or None if both belong together."""
+    own = await spool.generation()
+    known = await store.generation(own.spool_id)
+    if follows(known, own.number + 1):
+        return None
+    return Behind.SPOOL if known > own.number else Behind.STORE
+
+
+def refuse_pair() -> NoReturn:
+    """Refuse to restore a part of a store and a spool that belong together.
+
+    Raises:
+        RestoreRefused: always.
+    """
+    raise RestoreRefused(
+        "record store and spool.db belong together: nothing is missing, and nothing was changed. --force moves both "
+        "aside and restores both from a backup"
+    )
+
+
+async def pair_restored(configuration: Configuration, now: Callable[[], datetime]) -> None:
+    """Pair store and spool after a restore. Then all instances are due, and plugins wait for collectors."""
+    note_restore(configuration.state_dir, now())
+    async with open_pair(configuration, now) as (spool, store):
+        await Pairing(store, spool).adopt()
+
+
+async def _place(target: Target) -> None:
+    try:
+        await target.prepare()
+        await target.place()
+    finally:
+        await target.discard()
+
+
+def _renew_id(spool: Path) -> None:
+    with closing(open_for_writing(spool)) as connection, translated(spool):
+        connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
 
 
 def _refuse_newer(backup: Path, manifest: Manifest) -> None:

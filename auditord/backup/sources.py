@@ -47,7 +47,7 @@ class StoreSource(ABC):
 
 
 @asynccontextmanager
-async def opened_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
+async def open_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
     """Open a snapshot of a configured store, unaffected by concurrent writes.
 
     Raises:

@@ -31,12 +31,14 @@ class SetBack(msgspec.Struct, frozen=True):
     quarantined: int
 
 
-def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bool = False) -> SetBack:
+def set_back(spool: Path, backup: Path | None, senders: Collection[str] = (), *, plugins: bool = False) -> SetBack:
     """Roll back a spool in one transaction. Safe to repeat.
+
+    Without a backup, collectors read their sources from the beginning, and nothing is queued again.
 
     Args:
         spool: the file, which no daemon may be using.
-        backup: a copy of the backup's spool, with the schema of this version.
+        backup: a copy of the backup's spool, with the schema of this version; None to start over.
         senders: the senders whose entries are queued again.
         plugins: whether the state of plugins is taken from the backup as well.
 
@@ -44,29 +46,18 @@ def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bo
         StoreUnavailable: a file cannot be used.
     """
     with closing(open_for_writing(spool)) as connection, translated(spool):
-        connection.execute("ATTACH ? AS backup", (str(backup),))
+        if backup is not None:
+            connection.execute("ATTACH ? AS backup", (str(backup),))
         connection.execute("BEGIN IMMEDIATE")
         for table in (*_MEMORY, "plugin_state") if plugins else _MEMORY:
             connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 our own names
-            connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
+            if backup is not None:
+                connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
         queued = sum(_queue_again(connection, sender) for sender in senders)
-        quarantined = _quarantine_again(connection)
+        quarantined = 0 if backup is None else _quarantine_again(connection)
         connection.execute("DELETE FROM main.taken_over")  # numbers of the lost store's outbox, which will be reused
         connection.execute("COMMIT")
     return SetBack(queued, quarantined)
-
-
-def forget_sources(spool: Path) -> None:
-    """Delete the state of all collectors, so that they read their sources from the beginning. Safe to repeat.
-
-    Raises:
-        StoreUnavailable: the spool cannot be used.
-    """
-    with closing(open_for_writing(spool)) as connection, translated(spool):
-        connection.execute("BEGIN IMMEDIATE")
-        for table in (*_MEMORY, "taken_over"):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608 our own names
-        connection.execute("COMMIT")
 
 
 def _queue_again(connection: sqlite3.Connection, sender: str) -> int:

@@ -19,7 +19,7 @@ import msgspec
 from auditord.database.connections import open_for_reading, translated
 from auditord.database.database import refuse_damaged
 from auditord.database.durable_files import synced
-from auditord.database.migrations import load_migrations, require_current
+from auditord.database.migrations import load_migrations, refuse_changed, require_current
 from auditord.store.copying import Progress
 
 _PAGES: Final = 64
@@ -34,11 +34,12 @@ def snapshot(path: Path, migrations: str) -> Generator[sqlite3.Connection, None,
     """Open a connection that sees one snapshot of the file until the context ends.
 
     Raises:
-        SchemaMismatch: the file belongs to another program or version.
+        SchemaMismatch: the file belongs to another program or version, or its schema was changed.
         StoreUnavailable: the file is missing or cannot be read.
     """
     with closing(open_for_reading(path)) as connection, translated(path):
         require_current(connection, load_migrations(migrations), path)
+        refuse_changed(connection, load_migrations(migrations), path)  # a restore would refuse the copy
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_master")  # the first read begins the transaction
         yield connection

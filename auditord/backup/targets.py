@@ -14,17 +14,16 @@ import psycopg
 from psycopg import sql
 
 from auditord.backup import postgres
-from auditord.backup.manifest import BackupDamaged, Manifest, StorePart
+from auditord.backup.manifest import TOKENS, BackupDamaged, Manifest, StorePart
 from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translated
-from auditord.database.durable_files import make_private, make_private_folder, synced
+from auditord.database.durable_files import make_private, make_private_folder, synced, write_durably
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.postgres.faults import translated as translated_server
 from auditord.database.sql_files import load_scripts
-from auditord.spool import Generation
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Contents, Progress, contents
@@ -34,12 +33,6 @@ from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
 from auditord_hookspecs.wording import counted
 
-_SET_SPOOL: Final = "UPDATE generation SET spool_id = ?, number = ?"
-_SET_STORE: Final = "INSERT OR REPLACE INTO spools (spool_id, generation) VALUES (?, ?)"
-_SET_SERVER: Final = """
-INSERT INTO auditord.spools (spool_id, generation) VALUES (%s, %s)
-ON CONFLICT (spool_id) DO UPDATE SET generation = EXCLUDED.generation
-"""
 _HAS_SCHEMA: Final = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 _PARTS: Final = ("", "-wal", "-shm")
 """Endings of the files of an SQLite database. A log left behind would corrupt the file that replaces the database."""
@@ -61,8 +54,8 @@ class Target(ABC):
         """Move existing data aside under a name, unless that was done before, and return its new place."""
 
     @abstractmethod
-    async def place(self, generation: Generation | None) -> None:
-        """Put the backup in place. A generation, if given, pairs it with the other part, which has the same one."""
+    async def place(self) -> None:
+        """Put the backup in place."""
 
     @abstractmethod
     async def discard(self) -> None:
@@ -77,14 +70,12 @@ class FileTarget(Target):
         source: the copy in the backup.
         path: where it is restored to.
         migrations: of its schema.
-        set_generation: the statement that sets spool id and generation.
         verify: raises if the migrated copy does not match the manifest.
     """
 
     source: Path
     path: Path
     migrations: str
-    set_generation: LiteralString
     verify: Callable[[Path], None]
 
     async def is_present(self) -> bool:
@@ -117,11 +108,8 @@ class FileTarget(Target):
             synced(folder.parent)
         return str(folder / self.path.name)
 
-    async def place(self, generation: Generation | None) -> None:
+    async def place(self) -> None:
         """Rename the prepared copy into place."""
-        if generation is not None:
-            with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
-                connection.execute(self.set_generation, (generation.spool_id, generation.number))
         synced(self.draft)
         self.draft.replace(self.path)
         synced(self.path.parent)
@@ -169,7 +157,7 @@ class ServerTarget(Target):
             await self._do(sql.SQL("ALTER SCHEMA auditord RENAME TO {}").format(sql.Identifier(name)))
         return f"schema {name} of {self.address.where}"
 
-    async def place(self, generation: Generation | None) -> None:
+    async def place(self) -> None:
         """Restore the schema from the dump, unless an interrupted restore has done so, then migrate and verify it."""
         if not await self._has("auditord"):
             self.progress.progressed("pg_restore", 0, 1)
@@ -178,8 +166,6 @@ class ServerTarget(Target):
         async with postgres_source(self.address) as end:
             found = await contents(end, self.progress)
         refuse_different(found, self.part, self.address.where, len(load_scripts(POSTGRES_MIGRATIONS)))
-        if generation is not None:
-            await self._do(_SET_SERVER, (generation.spool_id, generation.number))
 
     async def discard(self) -> None:
         """Do nothing, since nothing was prepared."""
@@ -196,9 +182,21 @@ class ServerTarget(Target):
                 return (await cursor.fetchone() or (0,))[0] if cursor.description else 0
 
 
+def restore_tokens(backup: Path, manifest: Manifest, state_dir: Path) -> bool:
+    """Copy the tokens of a backup to the state folder, unless it has tokens: those may have been revoked since.
+
+    Returns:
+        Whether they were copied.
+    """
+    if TOKENS not in manifest.files or (state_dir / TOKENS).exists():
+        return False
+    write_durably(state_dir / TOKENS, (backup / TOKENS).read_bytes())
+    return True
+
+
 def spool_target(backup: Path, state_dir: Path) -> FileTarget:
     """Return the place for the spool."""
-    return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, _SET_SPOOL, lambda _: None)
+    return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, lambda _: None)
 
 
 def store_target(
@@ -212,7 +210,7 @@ def store_target(
     def verify(draft: Path) -> None:
         refuse_different(contents_of(draft, progress), part, backup, len(load_migrations(SQLITE_MIGRATIONS).scripts))
 
-    return FileTarget(backup / str(part.file), sqlite_path(section.url), SQLITE_MIGRATIONS, _SET_STORE, verify)
+    return FileTarget(backup / str(part.file), sqlite_path(section.url), SQLITE_MIGRATIONS, verify)
 
 
 def refuse_different(found: Contents, part: StorePart, where: object, schema: int) -> None:

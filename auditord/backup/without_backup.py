@@ -13,66 +13,60 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio.to_thread
-import msgspec
 
-from auditord.backup.continuation import Behind
-from auditord.backup.notes import note_restore, refuse_unfinished
+from auditord.backup.notes import refuse_unfinished
 from auditord.backup.reach import SourceReach, query_sources
-from auditord.backup.restoring import RestoreRefused
-from auditord.backup.spool_rollback import forget_sources
+from auditord.backup.restoring import (
+    Behind,
+    Restored,
+    RestoreRefused,
+    find_older,
+    open_pair,
+    pair_restored,
+    refuse_pair,
+)
+from auditord.backup.spool_rollback import set_back
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.ingest import Pairing
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
-from auditord.store.daemons import follows
 from auditord.store.opening import open_store
 from auditord.store.postgres.administration import database_status, migrate_database
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.wire import format_time
 
 
-class StartedOver(msgspec.Struct, frozen=True):
-    """The result of starting over.
-
-    Args:
-        behind: the part that was missing or older.
-        sources: the reach of each collector.
-    """
-
-    behind: Behind
-    sources: Sequence[SourceReach]
-
-
-async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> StartedOver:
+async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> Restored:
     """Create the missing part, and let collectors collect again everything that their sources have.
 
     After an interruption the call can be repeated. Until then, daemons refuse to start if the store is the older part.
 
     Raises:
+        StoreMismatch: a restore from a backup was interrupted.
         RestoreRefused: both parts are missing, nothing is missing, or a collector would start later than before.
     """
-    folder, keys = configuration.state_dir, configuration.metrics.database.counted_keys
+    folder = configuration.state_dir
     refuse_unfinished(folder)
     has_spool, has_store = await _has_spool(folder, now), await _has_store(configuration)
     if not has_spool and not has_store:
         raise RestoreRefused("record store and spool.db are both missing: start the daemon, which creates both")
+    behind = None
+    if has_spool and has_store:
+        async with open_pair(configuration, now) as (spool, store):
+            behind = await find_older(spool, store) or refuse_pair()
     async with _spool_for_queries(folder if has_spool else None, now) as spool:
-        behind = await _older_part(configuration, spool) if has_spool and has_store else None
         sources = await query_sources(configuration, kinds, spool, now)
     if behind is not Behind.SPOOL:  # an older spool still has its checkpoints
         _refuse_late_beginnings(sources, await _last_stop(configuration) if has_store else None)
     behind = behind or (Behind.STORE if has_spool else Behind.SPOOL)
     if behind is Behind.STORE or (not has_spool and (folder / SPOOL).exists()):
-        await anyio.to_thread.run_sync(forget_sources, folder / SPOOL)
-    note_restore(folder, now())
+        await anyio.to_thread.run_sync(set_back, folder / SPOOL, None)
     if not has_store and is_postgresql(configuration.store.url):
         await migrate_database(address_of(configuration.store), now)
-    async with Spool.opened(folder, now) as spool, open_store(configuration.store, counted_keys=keys) as store:
-        await Pairing(store, spool).adopt()
-    return StartedOver(behind, sources)
+    await pair_restored(configuration, now)
+    return Restored(None, None, behind)
 
 
 @asynccontextmanager
@@ -92,20 +86,6 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
         return False
     async with Spool.opened(folder, now) as spool:
         return (await spool.generation()).number > 0
-
-
-async def _older_part(configuration: Configuration, spool: Spool) -> Behind:
-    """Return which part is older.
-
-    Raises:
-        RestoreRefused: none is.
-    """
-    own = await spool.generation()
-    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
-        known = await store.generation(own.spool_id)
-    if follows(known, own.number + 1):
-        raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
-    return Behind.SPOOL if known > own.number else Behind.STORE
 
 
 async def _has_store(configuration: Configuration) -> bool:

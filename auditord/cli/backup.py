@@ -1,6 +1,7 @@
 """``auditord backup``: copy record store and spool as of one moment, with or without a running daemon."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -8,9 +9,13 @@ import msgspec
 
 from auditord.backup.creation import BackupOptions, Made, make_backup
 from auditord.backup.notes import BY_COMMAND, note_backup
+from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
+from auditord.config.merging import DEFAULT_FILE
+from auditord.config.model import Configuration
 from auditord.config.sizes import parse_size
+from auditord.lake.opening import ConfiguredLake
 from auditord_hookspecs.terminal import output_option, say, say_lines, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
@@ -28,7 +33,11 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 @click.command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keep", type=click.IntRange(min=1), help="Afterwards remove all backups in FOLDER except the newest N.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    help="Remove backups in FOLDER except the newest N, and the last one of each of the newest N days.",
+)
 @click.option("--rate", metavar="SIZE", callback=_size, help="Read at most this much per second, such as 50MB.")
 @click.option("--dump", is_flag=True, help="Also dump a record store in PostgreSQL with pg_dump.")
 @output_option
@@ -43,18 +52,29 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
     with bar.shown:
         made = run_async(make_backup, configuration, options, utc_now, bar)
         note_backup(configuration.state_dir, BY_COMMAND, made)
-    write(_as_json(made)) if output == "json" else _print(made)
-
-
-def _as_json(made: Made) -> str:
-    manifest = msgspec.to_builtins(made.manifest)
-    return (
-        json.dumps({"folder": str(made.folder), "discarded": list(map(str, made.discarded)), **manifest}, indent=2)
+    outside = _list_outside(configuration)
+    if output == "text":
+        _print(made, outside)
+        return
+    manifest, discarded = msgspec.to_builtins(made.manifest), [str(folder) for folder in made.discarded]
+    write(
+        json.dumps({"folder": str(made.folder), "discarded": discarded, "outside": outside, **manifest}, indent=2)
         + "\n"
     )
 
 
-def _print(made: Made) -> None:
+def _list_outside(configuration: Configuration) -> Sequence[str]:
+    """Return everything that a backup lacks and a new host would need."""
+    files = ", ".join(map(str, config_paths() or [DEFAULT_FILE.parent]))
+    outside = [
+        f"{files}: the configuration, with all files that it names (credentials, the key of pseudonyms, TLS keys)"
+    ]
+    if configuration.lake.is_there:
+        outside.append(f"{ConfiguredLake(configuration).warehouse}: the lake, and its catalog")
+    return outside
+
+
+def _print(made: Made, outside: Sequence[str]) -> None:
     manifest = made.manifest
     say(f"backup     {made.folder}, as of {format_time(manifest.made_at)}")
     waiting = counted(sum(manifest.spool.queued.values()), "entry queued", "entries queued")
@@ -64,5 +84,7 @@ def _print(made: Made) -> None:
         say(f"file       {name}: {file.size} bytes")
     for folder in made.discarded:
         say(f"removed    {folder}")
+    for each in outside:
+        say(f"not in it  {each}")
     if made.advice:
         say_lines(made.advice)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import anyio
 import click
@@ -14,7 +14,7 @@ from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration, forwarding_senders
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.database import findings
+from auditord.database.database import find_changes, find_damage
 from auditord.database.migrations import SAID_EVERY
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.sql_files import Script
@@ -22,9 +22,11 @@ from auditord.errors import ConfigurationError
 from auditord.ingest import Pairing
 from auditord.spool import Spool, own
 from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
+from auditord.store.sqlite.store import MIGRATIONS as STORE_MIGRATIONS
 from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, write, write_json, yes_option
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
@@ -43,9 +45,14 @@ _SPOOL = f"""\
 stop the daemon and move {{path}}, its -wal and -shm to another FOLDER. Restore a backup, or move what can be salvaged
 to {{path}}:
 {_SALVAGE}
-Without either, run `auditord restore --continue --without-backup`: collectors read their sources again from
+Without either, run `auditord restore --without-backup`: collectors read their sources again from
 earliest_datetime (nothing counts twice). The quarantine is lost, and records that clients posted while the record store
 was unavailable."""
+
+
+_CHANGED: Final = """\
+stop the daemon, which refuses to start with this file, and remove the foreign parts with the sqlite3 program (DROP …),
+or restore a backup. A trigger may have changed records: compare them with their sources (auditord audit)."""
 
 
 @click.group("database")
@@ -128,21 +135,23 @@ def status_command(output: str) -> None:
 def check_command(output: str) -> None:
     """Check every page of the daemon's SQLite files while it runs; the exit code is 1 if one is damaged.
 
+    The same goes for tables, indexes, views and triggers that another program has added or changed.
+
     For a record store in PostgreSQL it checks only the tables' version: run pg_amcheck on the server for its pages.
     """
     configuration = load_installation().configuration
-    files = {configuration.state_dir / SPOOL_FILE: _SPOOL}
+    files = {configuration.state_dir / SPOOL_FILE: (_SPOOL, SPOOL_MIGRATIONS)}
     server = None
     if is_postgresql(configuration.store.url):
         server = _checked_server(configuration)
     else:
-        files[sqlite_path(configuration.store.url)] = _STORE
-    checked = [_checked(path, remedy) for path, remedy in files.items()]
+        files[sqlite_path(configuration.store.url)] = _STORE, STORE_MIGRATIONS
+    checked = [_check(path, *each) for path, each in files.items()]
     if output == "json":
         write_json({"database": server, "files": checked})
     else:
         _print_checked(server, checked)
-    if any(each.state == "damaged" for each in checked):
+    if any(each.remedy is not None for each in checked):
         raise SystemExit(1)
 
 
@@ -279,21 +288,22 @@ def _checked_server(configuration: Configuration) -> str:
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):
-    """The state of an SQLite file; ``findings`` and ``remedy`` are set only if it is damaged."""
+    """The state of an SQLite file; ``findings`` and ``remedy`` are set only if it is damaged or changed."""
 
     path: str
-    state: Literal["ok", "missing", "damaged"]
+    state: Literal["ok", "missing", "damaged", "changed"]
     findings: Sequence[str] = ()
     remedy: str | None = None
 
 
-def _checked(path: Path, remedy: str) -> _CheckedFile:
+def _check(path: Path, remedy: str, migrations: str) -> _CheckedFile:
     if not path.exists():
         return _CheckedFile(str(path), "missing")
-    found = [each.splitlines()[0] for each in findings(path)]
-    return (
-        _CheckedFile(str(path), "damaged", found, remedy.format(path=path)) if found else _CheckedFile(str(path), "ok")
-    )
+    if damage := [each.splitlines()[0] for each in find_damage(path)]:
+        return _CheckedFile(str(path), "damaged", damage, remedy.format(path=path))
+    if changes := find_changes(path, migrations):
+        return _CheckedFile(str(path), "changed", changes, _CHANGED)
+    return _CheckedFile(str(path), "ok")
 
 
 def _print_checked(server: str | None, files: Sequence[_CheckedFile]) -> None:

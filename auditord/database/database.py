@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from auditord.database.connections import as_unavailable, open_for_reading, open_for_writing, set_up_writer, translated
-from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
+from auditord.database.migrations import (
+    Migrations,
+    find_schema_faults,
+    load_migrations,
+    migrate,
+    refuse_foreign,
+    require_current,
+)
 from auditord.database.readers import Readers, Snapshots
 from auditord.errors import StoreDamaged, StoreUnavailable
 
@@ -451,7 +458,7 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def findings(path: Path) -> list[str]:
+def find_damage(path: Path) -> list[str]:
     """Return up to 20 faults that SQLite's full check finds in a file, which another process may be writing.
 
     Raises:
@@ -464,3 +471,11 @@ def findings(path: Path) -> list[str]:
     except (StoreDamaged, sqlite3.DatabaseError) as error:  # StoreDamaged if not even its schema can be read
         return [str(error.__cause__ or error)]
     return [] if found == ["ok"] else found
+
+
+def find_changes(path: Path, migrations: str) -> Sequence[str]:
+    """Return what another program has changed in the schema of a file; see :func:`find_schema_faults`."""
+    with closing(open_for_reading(path)) as connection, translated(path):
+        known = load_migrations(migrations)
+        refuse_foreign(connection, known, path)
+        return find_schema_faults(connection, known)

@@ -15,8 +15,9 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,14 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import MigrationInterrupted, SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)
+
+_COMMENT: Final = re.compile(r"--[^\n]*")
+_AROUND: Final = re.compile(r" ?([(),]) ?")
+_OWN_TABLE: Final = re.compile(r"sqlite_(sequence|stat[1-4])")
+"""SQLite's own tables, which a schema may gain by AUTOINCREMENT or ANALYZE."""
+
+_SHOWN: Final = 10
+"""The most faults of a schema in a message."""
 
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
@@ -82,12 +91,55 @@ def require_current(connection: sqlite3.Connection, migrations: Migrations, path
         )
 
 
+def find_schema_faults(connection: sqlite3.Connection, migrations: Migrations) -> Sequence[str]:
+    """Return the triggers, views, tables and indexes that differ from what the applied migrations make.
+
+    A trigger that another program added would change records silently. Comments and spaces do not count: a later
+    version may word the comments of a script better.
+    """
+    wanted, found = _make_schema(tuple(migrations.scripts[: _version(connection)])), _read_schema(connection)
+    differing = [
+        (name, "changed" if name in wanted else "foreign") for name in found if found[name] != wanted.get(name)
+    ]
+    missing = [(name, "missing") for name in wanted if name not in found]
+    return [f"the {kind} {name} is {fault}" for (kind, name), fault in sorted(differing + missing)]
+
+
+@cache
+def _make_schema(scripts: tuple[str, ...]) -> Mapping[tuple[str, str], str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for script in scripts:
+            connection.executescript(script)
+        return _read_schema(connection)
+
+
+def _read_schema(connection: sqlite3.Connection) -> Mapping[tuple[str, str], str]:
+    """Return the statements of a schema by type and name, without comments and SQLite's own tables and indexes."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return {
+        (kind, name): _AROUND.sub(r"\1", " ".join(_COMMENT.sub("", sql).split()))
+        for kind, name, sql in rows
+        if not (kind == "table" and _OWN_TABLE.fullmatch(name))
+    }
+
+
+def refuse_changed(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
+    """Raise SchemaMismatch unless the schema is that of the migrations that were applied to the file."""
+    if faults := find_schema_faults(connection, migrations):
+        raise SchemaMismatch(
+            f"{path} was changed by another program: {'; '.join(faults[:_SHOWN])}. Stop the daemon and remove the "
+            "foreign parts (DROP …; in sqlite3), or restore a backup."
+        )
+
+
 def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
     """Apply all pending migrations in one transaction.
 
     Raises:
+        SchemaMismatch: the schema was changed by another program.
         MigrationInterrupted: by SIGTERM or SIGINT, or because the task that waits for this thread was cancelled.
     """
+    refuse_changed(connection, migrations, path)
     version, newest = _version(connection), len(migrations.scripts)
     if 0 < version < newest:
         _log.info(

@@ -32,13 +32,13 @@ from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
 _REMEDY: Final = (
-    "`auditord restore FOLDER --continue` (with a backup) makes collectors collect the missing records again; or put "
+    "`auditord restore FOLDER` (with a backup) makes collectors collect the missing records again; or put "
     "back a store and a spool.db that belong together; or accept this pair with `auditord database adopt`, and then "
     "collect the missing records again (`auditord collect NAME --from DATE --to DATE`)."
 )
 
 _LOST_SPOOL_REMEDY: Final = (
-    "`auditord restore FOLDER --continue` (with a backup) or `auditord restore --continue --without-backup` makes "
+    "`auditord restore FOLDER` (with a backup) or `auditord restore --without-backup` makes "
     "collectors collect the missing records again; or put spool.db back; or start with a new one: "
     "`auditord database adopt`."
 )

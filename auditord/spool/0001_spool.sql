@@ -14,7 +14,8 @@ CREATE TABLE queue (
     principal    TEXT,
     agent        TEXT,
     attempts     INTEGER NOT NULL DEFAULT 0,
-    due_at       INTEGER NOT NULL -- not to be tried before; entries of the same record id wait behind it; 0: new
+    due_at       INTEGER NOT NULL, -- not to be tried before; entries of the same record id wait behind it; 0: new
+    limits       BLOB -- JSON: the client's roles, to check against the stored record first; NULL: nothing to check
 );
 
 CREATE INDEX queue_by_record ON queue (sender, record_id);
@@ -39,6 +40,7 @@ CREATE TABLE quarantine (
     agent          TEXT,
     route          TEXT, -- of a body: where it was posted
     size           INTEGER NOT NULL, -- of raw, in bytes
+    limits         BLOB, -- of an entry and a body, see queue
     UNIQUE (stage, task, source_id, variant)
 );
 
@@ -50,6 +52,13 @@ CREATE TABLE checkpoint (
     task     TEXT PRIMARY KEY,
     value    BLOB    NOT NULL,
     saved_at INTEGER NOT NULL
+);
+
+-- The record_prefix of each collector's last run, and the start of the first run with it.
+CREATE TABLE prefix (
+    task   TEXT PRIMARY KEY,
+    prefix TEXT NOT NULL,
+    since  INTEGER -- NULL: it never had another
 );
 
 -- Keys that a collector asked to remember for a while.
@@ -103,3 +112,17 @@ CREATE TABLE counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Entries of the record store's outbox that have been queued here and may still be there: they are not queued again.
+CREATE TABLE taken_over (
+    number    INTEGER NOT NULL, -- in the outbox
+    record_id TEXT    NOT NULL, -- so that another store's numbers do no harm
+    PRIMARY KEY (number, record_id)
+) WITHOUT ROWID;
+
+-- One row: the id of this spool in the record store, and the generation, which the store has as well.
+CREATE TABLE generation (
+    spool_id TEXT    NOT NULL,
+    number   INTEGER NOT NULL -- grows with every delivery, start and stop; 0: not paired with any store yet
+);
+INSERT INTO generation VALUES (lower(hex(randomblob(16))), 0);

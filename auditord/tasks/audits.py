@@ -150,7 +150,8 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
 
     audits = NightlyAudits(section, tasks, actions, storage.spool)
     registry.register(audits)
-    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
+    # Not at the start: an audit covers several nights, and one that ended the daemon would end it at every start.
+    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, last_success=datetime.now(UTC))
     start_soon(audits.run, now)
     return audits.restore()  # awaited before the first scrape, which then shows the results
 

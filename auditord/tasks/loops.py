@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,7 @@ class Loops:
     """Runs enabled instances in a task group, by the clock or, for continuous kinds, without pause.
 
     Args:
+        last_success: returns the time of an instance's last success, also from before a restart.
         random: returns a number from 0 to 1.
     """
 
@@ -41,12 +42,15 @@ class Loops:
         group: TaskGroup,
         clock: Clock,
         listeners: Mapping[Section, Listener],
+        *,
+        last_success: Callable[[Section, str], datetime | None],
         random: Callable[[], float],
     ) -> None:
         self._instances: Final = instances
         self._group = group
         self._clock = clock
         self._listeners = listeners
+        self._last_success = last_success
         self._random = random
         self._loops: dict[str, _Loop] = {}
 
@@ -57,7 +61,10 @@ class Loops:
                 self.begin(section, name)
 
     def begin(self, section: Section, name: str) -> None:
-        """Start the loop of an instance, which runs at once for the first time."""
+        """Start the loop of an instance, which runs at once if it is due.
+
+        A collector with an interval is always due: it continues from its checkpoint, and the sooner the better.
+        """
         instances, listener = self._instances, self._listeners[section]
         kind, config = instances.enabled(section)[name]
         collects = isinstance(kind, CollectorKind)
@@ -67,7 +74,9 @@ class Loops:
         else:
             turn = instances.turns[name]
             skipped = partial(instances.skip_tick, name, kind.name)
-            self._clock.add(name, turn, when(config, kind.interval), jitter(config), skipped)
+            times = when(config, kind.interval)
+            last = None if collects and isinstance(times, timedelta) else self._last_success(section, name)
+            self._clock.add(name, turn, times, jitter(config), skipped, last_success=last)
             work = partial(run_by_the_clock, runnable, turn, listener, instances.now)
         loop = self._loops[name] = _Loop()
 

@@ -90,9 +90,12 @@ class Clock:
         jitter: timedelta,
         on_skipped: Callable[[], None],
         *,
-        at_start: bool = True,
+        last_success: datetime | None = None,
     ) -> None:
-        """Request runs of an instance: at once, then by interval or by a five-field cron line in UTC.
+        """Request runs of an instance by interval or by a five-field cron line in UTC.
+
+        If it is due (:func:`is_due`), the first run is requested at once. Otherwise an interval continues from the last
+        success, so that a daemon that is often restarted runs the instance neither more nor less often.
 
         Args:
             task: the instance.
@@ -101,8 +104,9 @@ class Clock:
                 because cron and APScheduler number them differently.
             jitter: each tick is delayed by a random part of this.
             on_skipped: called if the previous run has not ended at a tick.
-            at_start: whether to request a run at once as well.
+            last_success: the time of the last successful run; None requests a run at once.
         """
+        now = datetime.now(UTC)
 
         async def tick() -> None:  # async, because APScheduler would run it in a thread otherwise
             await anyio.sleep(jitter.total_seconds() * self._random())
@@ -110,9 +114,12 @@ class Clock:
                 on_skipped()
 
         self._times[task] = when
-        self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
-        if at_start:
+        if last_success is None or is_due(when, last_success, now):
+            self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
             self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
+        else:
+            first = last_success + when if isinstance(when, timedelta) else None
+            self._scheduler.add_job(tick, trigger=_trigger(when, first), id=task)
 
     def remove(self, task: str) -> None:
         """Stop requesting runs of an instance."""
@@ -167,10 +174,23 @@ def _last(trigger: Any, tick: datetime, now: datetime) -> datetime:  # Any: no t
     return tick
 
 
-def _trigger(when: timedelta | str) -> Any:  # Any: a trigger
+def is_due(when: timedelta | str, last_success: datetime, now: datetime) -> bool:
+    """Return whether an interval has passed, or a tick of a cron line was missed, since the last success.
+
+    A success in the future was noted while the host's clock was ahead: the instance is due.
+    """
+    if last_success > now:
+        return True
+    if isinstance(when, timedelta):
+        return last_success + when <= now
+    tick = latest_tick(when, now)
+    return tick is not None and last_success < tick
+
+
+def _trigger(when: timedelta | str, first: datetime | None = None) -> Any:  # Any: a trigger
     if isinstance(when, timedelta):
         every: Any = IntervalTrigger  # Any: pyright reads whole seconds into its default, fractions work
-        return every(seconds=when.total_seconds(), timezone=UTC)
+        return every(seconds=when.total_seconds(), start_date=first, timezone=UTC)
     cron: Any = CronTrigger  # Any: no types
     return cron.from_crontab(when, timezone=UTC)
 

@@ -17,7 +17,10 @@ class BackupConfig(PluginConfig):
         description="Where backups are written, each as a folder; use another disk, better another host."
     )
     keep: int = Field(
-        default=14, ge=1, description="How many backups to keep; older ones are deleted once a new one is complete."
+        default=14,
+        ge=1,
+        description="Keep this many of the newest backups, and the last one of each of as many days; older ones are "
+        "deleted once a new one is complete.",
     )
     rate: int | None = Field(
         default=None, ge=1, description="The most bytes per second to read from SQLite files; default: no limit."

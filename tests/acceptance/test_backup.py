@@ -100,8 +100,8 @@ def test_a_store_that_is_lost_heals_from_a_backup_under_load(site: Site) -> None
             daemon.kill()
     site.lose_the_store()
     refused = site.command("run")
-    assert "auditord restore FOLDER --continue" in refused.stderr
-    done = site.command("restore", str(place), "--continue")
+    assert "auditord restore FOLDER" in refused.stderr
+    done = site.command("restore", str(place))
     assert done.returncode == 0, done.stderr
     assert f"What clients posted between {manifest['made_at']} and" in done.stdout
     with site.daemon():

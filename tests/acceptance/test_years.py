@@ -121,7 +121,7 @@ def test_years_in_a_day(site: YearsSite) -> None:
         assert site.months() != first_day
         daemon.kill()
     site.lose_the_store()
-    site.done("restore", backups, "--continue")
+    site.done("restore", backups)
     with site.daemon():
         wait_until(lambda: site.collected("slurm") > collected + 20, site.last_words, LONGEST)
         wait_until(site.delivered, site.last_words, LONGEST)

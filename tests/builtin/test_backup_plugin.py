@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
-from auditord.backup.manifest import found_backup
+from auditord.backup.manifest import find_backup
 from auditord.backup.notes import last_backups
 from auditord.cli import auditord
 from auditord.testing import FakePluginContext
@@ -40,7 +40,7 @@ def test_a_daemon_makes_one_and_says_how_old_it_is(tmp_path: Path) -> None:
     with running_daemon(tmp_path, sections) as daemon:
         assert daemon.finish_run("nightly").error is None
         [last] = last_backups(daemon.state_dir).values()
-        assert last.folder == str(found_backup(tmp_path / "b"))
+        assert last.folder == str(find_backup(tmp_path / "b"))
         sample = f'auditord_backup_last_success_timestamp_seconds{{task="nightly"}} {last.made_at.timestamp()!r}'
         with urlopen(f"{daemon.url}/metrics") as answer:  # noqa: S310 our own
             names = [line.partition(" ")[0] for line in answer.read().decode().splitlines()]

@@ -1,10 +1,14 @@
 """Backups beside writers: whole or none at all, and no entry is in neither of the two files."""
 
 import json
+import os
 import shutil
 import sqlite3
+import stat
+import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 
@@ -16,14 +20,17 @@ from auditord.backup import creation
 from auditord.backup.creation import BackupFailed
 from auditord.backup.manifest import (
     FILE,
+    TOKENS,
     BackupDamaged,
     NoBackup,
-    found_backup,
+    delete_unfinished,
+    find_backup,
     new_folder,
+    read_backups,
     read_manifest,
     verify_files,
 )
-from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sources import StoreSource, open_source
 from auditord.backup.sqlite import Pace
 from auditord.cli import auditord
 from auditord.config.model import StoreSection
@@ -35,9 +42,11 @@ from auditord.store.store import RecordStore
 from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch
 from tests.backup_site import NOW, QUEUED, STORED, WAITING, Site, Steps, ids
 from tests.integration.test_database import damage
+from tests.other_user import NOBODY, give_to_nobody, needs_root
 
 
 @pytest.fixture
@@ -104,10 +113,10 @@ async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
         async def opened_later(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
             for _ in range(20):  # time in which entries pass from the outbox to the spool, if they may
                 await spool.statistics()
-            async with opened_source(section, dump=dump) as source:
+            async with open_source(section, dump=dump) as source:
                 yield source
 
-        monkeypatch.setattr(creation, "opened_source", opened_later)
+        monkeypatch.setattr(creation, "open_source", opened_later)
         stored: set[str] = set()
         group.start_soon(posting, store)
         group.start_soon(forwarding, spool, store)
@@ -151,6 +160,21 @@ async def test_the_manifest_says_what_is_in_it(site: Site) -> None:
     verify_files(made.folder, manifest)
     assert {"spool", "checking"} <= set(steps.seen)
     assert made.advice is None
+
+
+@pytest.mark.anyio
+async def test_tokens_are_in_it_as_hashes(files: Site) -> None:
+    async with files.opened():
+        stored, secret = new_token("grafana", ["reader"], NOW, None)
+        TokenFile(files.state).change(lambda _: [stored])
+        made = await files.backup()
+    assert TokenFile(made.folder).tokens() == {stored.token_id: stored}
+    assert secret.rpartition("_")[2].encode() not in (made.folder / TOKENS).read_bytes()
+    assert stat.S_IMODE((made.folder / TOKENS).stat().st_mode) & stat.S_IRWXO == 0
+    verify_files(made.folder, made.manifest)
+    (made.folder / TOKENS).write_bytes(b"x" * made.manifest.files[TOKENS].size)
+    with pytest.raises(BackupDamaged, match=r"tokens\.json is damaged"):
+        verify_files(made.folder, made.manifest)
 
 
 @pytest.mark.anyio
@@ -211,6 +235,115 @@ async def test_the_oldest_give_way_and_what_was_never_finished(files: Site) -> N
     assert set(last.discarded) == {each.folder for each in made[:3]}
 
 
+def at(site: Site, monkeypatch: pytest.MonkeyPatch, *times: str) -> int:
+    """Let the next backups be of these times; return their number."""
+    moments = iter([datetime.fromisoformat(f"2026-12-{each}:00+00:00") for each in times])
+    monkeypatch.setattr(site, "now", lambda: next(moments))
+    return len(times)
+
+
+@pytest.mark.anyio
+async def test_backups_of_one_day_delete_those_of_no_other_day(files: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = ["01T02:00", "02T02:00", "03T02:00", "03T20:00", "04T02:00"]
+    crashes = [f"05T09:{minute:02}" for minute in range(6)]
+    async with files.opened():
+        for _ in range(at(files, monkeypatch, *days, *crashes)):
+            await files.backup(keep=4)
+    left = [each.made_at.strftime("%dT%H:%M") for each in read_backups(files.place)[0].values()]
+    assert left == [*reversed(crashes[2:]), "04T02:00", "03T20:00", "02T02:00"]
+
+
+@pytest.mark.anyio
+async def test_the_order_of_backups_does_not_depend_on_the_clock(files: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with files.opened():
+        for _ in range(at(files, monkeypatch, "01T02:00", "30T02:00")):
+            await files.backup()
+    files.lose_spool()  # the numbers are of the folder, not of the spool
+    async with files.opened() as (_, store):
+        await store.add(make_record("a"), Provenance(NOW), Duplicates.SAME_RUN)
+        at(files, monkeypatch, "02T02:00")
+        made = await files.backup()
+    assert find_backup(files.place) == made.folder
+    async with files.opened():
+        for _ in range(at(files, monkeypatch, "03T02:00", "04T02:00")):
+            await files.backup(keep=2)
+    left = [each.made_at.day for each in read_backups(files.place)[0].values()]
+    assert left == [4, 3, 30, 1]  # those of the former spool stay
+
+
+@pytest.mark.anyio
+async def test_the_clock_that_was_ahead_keeps_no_backup_for_ever(files: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with files.opened():
+        for _ in range(at(files, monkeypatch, "01T02:00", "30T02:00", "02T02:00", "03T02:00")):
+            await files.backup(keep=2)
+    assert [each.made_at.day for each in read_backups(files.place)[0].values()] == [3, 2]
+
+
+def nest(folder: Path) -> None:
+    (folder / FILE).write_text('{"format": 1, "store": ' + '{"tables": ' * 200_000 + "}" * 200_000 + "}")
+
+
+def nest_unknown(folder: Path) -> None:
+    (folder / FILE).write_text('{"other": ' + "[" * 200_000 + "]" * 200_000 + ', "format": 1}')
+
+
+def grow(folder: Path) -> None:
+    (folder / FILE).touch()
+    os.truncate(folder / FILE, 20 << 30)  # sparse
+
+
+@pytest.mark.parametrize("spoil", [nest, nest_unknown, grow])
+def test_a_manifest_that_no_backup_makes_is_refused_in_little_memory(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(tmp_path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BackupDamaged, match=r"manifest\.json (cannot be read|has more than)"):
+            read_manifest(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.anyio
+async def test_a_sparse_copy_is_refused_by_its_size(files: Site) -> None:
+    async with files.opened():
+        made = await files.backup()
+    os.truncate(made.folder / "records.db", 10 << 40)
+    with pytest.raises(BackupDamaged, match=r"has 10995116277760 bytes, the manifest says \d+;"):
+        verify_files(made.folder, made.manifest)
+
+
+@pytest.mark.anyio
+async def test_an_unreadable_manifest_is_passed_over_only_by_a_newer_backup(files: Site) -> None:
+    async with files.opened():
+        first, second, third = [await files.backup() for _ in range(3)]
+    (second.folder / FILE).write_text("{")
+    assert find_backup(files.place) == third.folder
+    (third.folder / FILE).write_text("{")
+    with pytest.raises(BackupDamaged, match=f"cannot be read: .*; the newest that can be read is {first.folder}"):
+        find_backup(files.place)
+
+
+@needs_root
+def test_backups_of_another_user_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of root, who has called the command and left one complete and one unfinished."""
+    monkeypatch.chdir(give_to_nobody(tmp_path / "b"))
+    for name in ("auditord-20261122T010203Z", "auditord-20261123T010203Z"):
+        Path(name).mkdir(mode=0o700)
+    Path("auditord-20261122T010203Z", FILE).write_text("{}")
+    os.seteuid(NOBODY)
+    try:
+        found, damaged = read_backups(Path())
+        assert (found, len(damaged)) == ({}, 2)
+        assert delete_unfinished(Path()) == []
+        with pytest.raises(BackupDamaged, match="Permission denied"):
+            find_backup(Path())
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.anyio
 async def test_an_empty_store_beside_an_unmounted_disk_takes_the_place_of_no_backup(files: Site) -> None:
     async with files.opened():
@@ -227,16 +360,16 @@ async def test_an_empty_store_beside_an_unmounted_disk_takes_the_place_of_no_bac
 @pytest.mark.anyio
 async def test_the_newest_complete_one_is_found(files: Site) -> None:
     with pytest.raises(NoBackup, match="no complete backup"):
-        found_backup(files.place)
+        find_backup(files.place)
     async with files.opened():
         first, second, third = [await files.backup() for _ in range(3)]
     (third.folder / "manifest.json").unlink()
-    assert found_backup(files.place) == second.folder
-    assert found_backup(first.folder) == first.folder
+    assert find_backup(files.place) == second.folder
+    assert find_backup(first.folder) == first.folder
     (second.folder / "manifest.json").unlink()
     (first.folder / "manifest.json").unlink()
     with pytest.raises(NoBackup, match="unfinished: auditord-"):
-        found_backup(files.place)
+        find_backup(files.place)
 
 
 @pytest.mark.anyio
@@ -268,11 +401,12 @@ def test_the_command_works_beside_a_daemon(command: Callable[..., Result], tmp_p
     done = command("backup", str(tmp_path / "b"), "--rate", "100MB")
     assert done.exit_code == 0, done.output
     assert "records    0; digest" in done.output
+    assert f"not in it  {tmp_path / 'auditord.json'}: the configuration, with all files that it names" in done.output
     again = command("backup", str(tmp_path / "b"), "--keep", "1", "--output", "json")
     if isinstance(again.exception, NoBackup):  # within the same second
         return
     document = json.loads(again.output)
-    assert document["discarded"] == [str(found_backup(tmp_path / "b"))] or document["store"]["records"] == 0
+    assert document["discarded"] == [str(find_backup(tmp_path / "b"))] or document["store"]["records"] == 0
 
 
 @pytest.mark.parametrize("rate", ["fast", "0"])

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auditord.backup.manifest import NoBackup, backups, found_backup, read_manifest, verify_files
+from auditord.backup.manifest import NoBackup, find_backup, read_backups, read_manifest, verify_files
 from auditord.backup.notes import refuse_unfinished
 from auditord.config.store_url import is_postgresql
 from auditord.errors import SchemaMismatch, StoreMismatch
@@ -126,15 +126,15 @@ async def test_a_killed_backup_is_whole_or_none(killed: Killed) -> None:
     words = ("backup", str(killed.folder / "backups"), "--keep", "1", *killed.dump)
     for site in killed.each_kill(*words):
         with suppress(NoBackup):
-            folder = found_backup(site.place)
+            folder = find_backup(site.place)
             verify_files(folder, read_manifest(folder))
             wait_behind(folder)
         killed.run(0, *words)
-        [last] = backups(site.place)
+        [last] = read_backups(site.place)[0]
         assert [path for path in site.place.iterdir() if path.is_dir()] == [last]
         site.lose_store()
         site.lose_spool()
-        await site.restored()
+        await site.restore()
         await site.collect(SOURCE)
         await site.deliver()
         assert await site.records() == ALL
@@ -150,18 +150,20 @@ def lose_nothing(_site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lose", "option"),
+    ("lose", "options"),
     [
-        (lose_both, "--force"),
-        (lose_nothing, "--force"),
-        (Site.lose_store, "--continue"),
-        (Site.lose_spool, "--continue"),
+        (lose_both, ()),
+        (lose_nothing, ("--force",)),
+        (Site.lose_store, ()),
+        (Site.lose_spool, ()),
     ],
 )
-async def test_a_killed_restore_is_ended_by_the_next(killed: Killed, lose: Callable[[Site], None], option: str) -> None:
+async def test_a_killed_restore_is_ended_by_the_next(
+    killed: Killed, lose: Callable[[Site], None], options: Sequence[str]
+) -> None:
     await fill(killed.prepared)
     lose(killed.prepared)
-    words = ("restore", str(killed.folder / "backups"), option)
+    words = ("restore", str(killed.folder / "backups"), *options)
     for site in killed.each_kill(*words):
         usable = await is_usable(site)
         if not usable:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import anyio
 import pytest
@@ -18,7 +18,7 @@ import pytest
 from auditord.database import Database
 from auditord.database import database as database_module
 from auditord.database.connections import open_for_writing
-from auditord.database.database import findings, free_pages, give_room_back
+from auditord.database.database import find_changes, find_damage, free_pages, give_room_back
 from auditord.database.readers import Page, Query, take_page
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
@@ -463,6 +463,41 @@ def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+CHANGES: Final = {
+    "CREATE TRIGGER spy AFTER INSERT ON things BEGIN DELETE FROM things; END": "the trigger spy is foreign",
+    "CREATE VIEW more AS SELECT * FROM things": "the view more is foreign",
+    "CREATE TABLE others (x); INSERT INTO others VALUES (1)": "the table others is foreign",
+    "CREATE INDEX by_size ON things (size)": "the index by_size is foreign",
+    "DROP TRIGGER no_big_ones": "the trigger no_big_ones is missing",
+    "ALTER TABLE things ADD COLUMN more TEXT DEFAULT '--'": "the table things is changed",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES)
+def test_a_file_whose_schema_was_changed_is_refused_by_name_and_migrated_no_further(
+    path: Path, scripts: Path, statement: str
+) -> None:
+    Database.open(path, PACKAGE)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(statement)
+    (scripts / "0002_more.sql").write_text("CREATE TABLE later (x);")
+    with pytest.raises(SchemaMismatch, match=f"was changed by another program: {CHANGES[statement]}"):
+        Database.open(path, PACKAGE)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'later'").fetchall() == []
+    assert find_changes(path, PACKAGE) == [CHANGES[statement]]
+
+
+def test_comments_and_statistics_are_no_changes(path: Path, scripts: Path) -> None:
+    Database.open(path, PACKAGE)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ANALYZE")
+    script = scripts / "0001_things.sql"
+    script.write_text(script.read_text().replace("size INTEGER)", "size  INTEGER -- in bytes\n)"))
+    assert find_changes(path, PACKAGE) == []
+    Database.open(path, PACKAGE)
+
+
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_text("shopping list\n" * 100)
     with pytest.raises(SchemaMismatch, match="not an SQLite database"):
@@ -537,7 +572,7 @@ async def test_a_small_file_that_is_damaged_is_refused_at_the_start(path: Path) 
         StoreDamaged, match=r"things\.db is not available: it is damaged; see `auditord database check`"
     ):
         Database.open(path, PACKAGE)
-    assert findings(path)
+    assert find_damage(path)
 
 
 @pytest.mark.anyio
@@ -547,7 +582,7 @@ async def test_a_file_whose_schema_cannot_be_read_has_a_finding(path: Path) -> N
     with path.open("r+b") as file:
         file.seek(100)  # behind the header
         file.write(b"\xa5" * 2_000)
-    assert findings(path) == ["database disk image is malformed"]
+    assert find_damage(path) == ["database disk image is malformed"]
 
 
 @pytest.mark.anyio

@@ -491,6 +491,12 @@ def test_the_end_of_the_last_token_of_an_owner(doctor: Doctor, ends: Sequence[in
     assert (found["severity"], bool(found["remedy"])) == (severity, severity == "warning")
 
 
+def test_no_token_at_all(doctor: Doctor) -> None:
+    doctor.sections = {"authenticators": {"programs": {"kind": "tokens"}}}
+    found = doctor.about("authenticators.programs", "tokens")
+    assert (found["severity"], found["text"]) == ("warning", "no token exists: every request with a token is refused")
+
+
 @pytest.mark.parametrize(
     ("fault", "said", "remedy"),
     [

@@ -180,7 +180,7 @@ def test_lost_tables_stop_the_start_and_are_not_to_be_made_anew(
     site.start()
     with psycopg.connect(str(site.url), autocommit=True) as connection:
         connection.execute("DROP SCHEMA auditord CASCADE")
-    with pytest.raises(StoreMismatch, match=r"does not know.*restore FOLDER --continue.*no longer has any tables"):
+    with pytest.raises(StoreMismatch, match=r"does not know.*restore FOLDER.*no longer has any tables"):
         site.start()
 
 
@@ -191,7 +191,7 @@ def lose_spool(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "remedy",
-    [("database", "adopt", "--yes"), ("restore", "--continue", "--without-backup")],
+    [("database", "adopt", "--yes"), ("restore", "--without-backup")],
     ids=lambda words: words[0],
 )
 def test_a_daemon_whose_spool_is_lost_does_not_begin_anew_without_a_word(site: Site, remedy: tuple[str, ...]) -> None:
@@ -208,7 +208,7 @@ def test_a_daemon_whose_spool_is_lost_does_not_begin_anew_without_a_word(site: S
 
 @pytest.mark.parametrize(
     "remedy",
-    ["database adopt --yes", "restore --continue --without-backup", "restore backups --continue"],
+    ["database adopt --yes", "restore --without-backup", "restore backups"],
 )
 def test_a_new_spool_beside_a_store_that_knows_another_is_refused_and_mended(
     site: Site, remedy: str, monkeypatch: pytest.MonkeyPatch
@@ -245,7 +245,7 @@ def test_a_new_spool_beside_a_store_older_than_the_backup_is_not_continued(
     site.collect("waits")
     with pytest.raises(StoreMismatch):
         site.start()
-    done = site.run("restore", "backups", "--continue")
+    done = site.run("restore", "backups")
     assert (done.exit_code, "the record store is older than" in f"{done.output}{done.exception}") == (1, True)
 
 

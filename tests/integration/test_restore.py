@@ -8,12 +8,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
-from auditord.backup.continuation import Behind
-from auditord.backup.manifest import BackupDamaged, NoBackup
+from auditord.backup.manifest import (
+    BackupDamaged,
+    Manifest,
+    NoBackup,
+    describe_file,
+    find_backup,
+    read_manifest,
+    write_manifest,
+)
 from auditord.backup.notes import (
     RESTORED,
     Unfinished,
@@ -23,12 +31,15 @@ from auditord.backup.notes import (
     note_restore,
     unfinished,
 )
-from auditord.backup.restoring import RestoreRefused
+from auditord.backup.restoring import Behind, RestoreRefused
 from auditord.cli import auditord
-from auditord.errors import StoreMismatch
+from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
+from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch, Quarantined, RunReport
 from tests.backup_site import NOW, QUEUED, Site, ids
 from tests.postgres_server import migrate_database
@@ -66,7 +77,7 @@ async def test_both_lost(site: Site) -> None:
     await filled(site)
     site.lose_store()
     site.lose_spool()
-    done = await site.restored()
+    done = await site.restore()
     assert done.aside == []
     assert len(await site.records()) == 7
     await site.collect(15)
@@ -78,7 +89,7 @@ async def test_the_store_lost(site: Site) -> None:
     """Three jobs were on their way when the backup was made: they are in its spool alone."""
     await filled(site)
     site.lose_store()
-    done = await site.continued()
+    done = await site.restore()
     assert done.behind is Behind.STORE
     assert done.set_back is not None
     assert done.set_back.queued == 3
@@ -97,7 +108,7 @@ async def test_one_lost_right_after_the_backup(site: Site, lost: Behind) -> None
         site.lose_store()
     else:
         site.lose_spool()
-    assert (await site.continued()).behind is lost
+    assert (await site.restore()).behind is lost
     await site.collect(15)
     await site.deliver()
     assert await site.records() == jobs(15)
@@ -107,7 +118,7 @@ async def test_the_spool_lost(site: Site) -> None:
     await filled(site)
     await site.collect(20)
     site.lose_spool()
-    done = await site.continued()
+    done = await site.restore()
     assert done.behind is Behind.SPOOL
     await site.collect(20)
     await site.deliver()
@@ -118,10 +129,30 @@ async def test_what_waited_in_the_spool_that_is_left_stays_behind_what_waited_th
     await filled(files)
     await files.collect(18)
     files.lose_store()
-    await files.continued()
+    await files.restore()
     with closing(sqlite3.connect(files.state / "spool.db")) as connection:
         queue = [name for (name,) in connection.execute("SELECT record_id FROM queue ORDER BY entry_id")]
     assert queue == ["job-8", "job-9", "job-10", "job-16", "job-17", "job-18"]
+
+
+@pytest.mark.parametrize("lost", ["store", "spool", "both"])
+@pytest.mark.parametrize("are_lost", [True, False])
+async def test_tokens_come_back_if_they_are_lost(files: Site, lost: str, are_lost: bool) -> None:  # noqa: FBT001
+    await files.collect(1)
+    tokens = TokenFile(files.state)
+    [old, new] = [new_token(name, ["reader"], NOW, None)[0] for name in ("old", "new")]
+    tokens.change(lambda _: [old])
+    await files.backup()
+    tokens.change(lambda _: [new])  # a revoked one must not come back
+    if are_lost:
+        (files.state / "tokens.json").unlink()
+    if lost != "spool":
+        files.lose_store()
+    if lost != "store":
+        files.lose_spool()
+    done = await files.restore()
+    assert done.has_tokens is are_lost
+    assert list(TokenFile(files.state).tokens().values()) == [old if are_lost else new]
 
 
 async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
@@ -137,7 +168,7 @@ async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
     await files.collect(4)
     await files.deliver()
     files.lose_store()
-    done = await files.continued()
+    done = await files.restore()
     assert done.set_back is not None
     assert done.set_back.quarantined == 1
     async with files.opened() as (spool, _):
@@ -160,12 +191,12 @@ async def test_a_store_put_back_by_other_means_is_continued(tmp_path: Path, post
     site.lose_store()
     (dump.parent / "manifest.json").unlink()
     with pytest.raises(RestoreRefused, match="only the spool: restore the database with its own tools"):
-        await site.continued()
+        await site.restore()
     from auditord.backup.postgres import load_dump  # noqa: PLC0415 only here
     from auditord.database.postgres.address import address_of  # noqa: PLC0415 only here
 
     await load_dump(address_of(site.configuration.store), dump)
-    await site.continued()
+    await site.restore()
     await site.collect(9)
     await site.deliver()
     assert await site.records() == jobs(9)
@@ -178,7 +209,7 @@ async def test_a_store_that_was_made_anew_and_is_empty_gives_way(site: Site) -> 
         await to_thread.run_sync(migrate_database, site.url)
     async with open_store(site.url, counted_keys=()):
         pass
-    done = await site.continued()
+    done = await site.restore()
     assert done.behind is Behind.STORE
     await site.collect(15)
     await site.deliver()
@@ -187,17 +218,74 @@ async def test_a_store_that_was_made_anew_and_is_empty_gives_way(site: Site) -> 
 
 async def test_what_is_there_is_left_alone(site: Site) -> None:
     await filled(site)
-    with pytest.raises(RestoreRefused, match=r"the record store and spool.db already exist.*--continue.*--force"):
-        await site.restored()
-    site.lose_spool()
-    with pytest.raises(RestoreRefused, match="the record store already exists"):
-        await site.restored()
+    with pytest.raises(RestoreRefused, match=r"belong together: nothing is missing.*--force"):
+        await site.restore()
     assert await site.records() == jobs(15)
+
+
+def put_back_store(site: Site) -> None:
+    site.lose_store()
+    (site.state / "records.db").write_bytes((find_backup(site.place) / "records.db").read_bytes())
+
+
+def put_back_spool(site: Site) -> None:
+    site.lose_spool()
+    (site.state / "spool.db").write_bytes((find_backup(site.place) / "spool.db").read_bytes())
+
+
+@pytest.mark.parametrize("store_is_lost", [True, False])
+async def test_a_new_spool_keeps_its_queue_behind_that_of_the_backup(files: Site, store_is_lost: bool) -> None:  # noqa: FBT001
+    """It was made while the store could not be asked, and has received something since."""
+    await filled(files)
+    files.lose_spool()
+    if store_is_lost:
+        files.lose_store()
+    async with Spool.opened(files.state, lambda: NOW) as spool:
+        await spool.enqueue("api", Batch([make_record("waits")]), ["local"])
+    done = await files.restore()
+    assert done.behind is (Behind.STORE if store_is_lost else Behind.SPOOL)
+    with closing(sqlite3.connect(files.state / "spool.db")) as connection:
+        queue = [name for (name,) in connection.execute("SELECT record_id FROM queue ORDER BY entry_id")]
+    assert queue == ["job-8", "job-9", "job-10", "waits"]
+    await files.collect(15)
+    await files.deliver()
+    assert await files.records() == sorted([*jobs(15), "waits"])
+
+
+async def test_a_spool_that_had_met_no_store_comes_back_once(files: Site) -> None:
+    files.state.mkdir()
+    async with Spool.opened(files.state, lambda: NOW) as spool:
+        await spool.enqueue("slurm", Batch([make_record("job-1")], checkpoint=1), ["local"])
+    async with open_store(files.url, counted_keys=()) as store:
+        await store.add(make_record("post"), Provenance(NOW), Duplicates.SAME_RUN)
+    await files.backup()
+    files.lose_spool()
+    done = await files.restore()
+    assert (done.behind, done.set_back) == (Behind.SPOOL, None)
+    assert len(ids(files.state / "spool.db", "SELECT entry_id FROM queue")) == 1
+    await files.collect(3)
+    await files.deliver()
+    assert await files.records() == [*jobs(3), "post"]
+
+
+@pytest.mark.parametrize(
+    ("change", "behind", "queued"), [(put_back_store, Behind.STORE, 3), (put_back_spool, Behind.SPOOL, None)]
+)
+async def test_a_part_that_is_older_is_recognised(
+    files: Site, change: Callable[[Site], None], behind: Behind, queued: int | None
+) -> None:
+    await filled(files)
+    change(files)
+    done = await files.restore()
+    assert (done.behind, None if done.set_back is None else done.set_back.queued) == (behind, queued)
+    await files.collect(15)
+    await files.deliver()
+    assert await files.records() == jobs(15)
 
 
 async def test_force_puts_aside_and_deletes_nothing(files: Site) -> None:
     await filled(files)
-    done = await files.restored(force=True)
+    done = await files.restore(force=True)
     aside = [Path(place) for place in done.aside]
     assert [path.name for path in aside] == ["records.db", "spool.db"]
     assert len(ids(aside[0], "SELECT record_id FROM records")) == 15
@@ -209,7 +297,7 @@ async def test_force_puts_aside_and_deletes_nothing(files: Site) -> None:
 async def test_force_renames_the_schema(tmp_path: Path, postgres_url: str) -> None:
     site = Site(tmp_path, postgres_url)
     await filled(site)
-    done = await site.restored(force=True)
+    done = await site.restore(force=True)
     assert done.aside[0].startswith("schema before_restore_")
     assert len(await site.records()) == 7
 
@@ -217,7 +305,7 @@ async def test_force_renames_the_schema(tmp_path: Path, postgres_url: str) -> No
 async def test_a_restored_pair_is_not_taken_for_the_lost_one(files: Site) -> None:
     """The disk comes back after all: its store does not know the restored spool, its spool not the restored store."""
     await filled(files)
-    done = await files.restored(force=True)
+    done = await files.restore(force=True)
     aside = Path(done.aside[0]).parent
     for name in ("records.db", "spool.db"):
         kept = (files.state / name).read_bytes()
@@ -225,21 +313,6 @@ async def test_a_restored_pair_is_not_taken_for_the_lost_one(files: Site) -> Non
         with pytest.raises(StoreMismatch):
             await files.collect(15)
         (files.state / name).write_bytes(kept)
-
-
-async def test_a_matching_pair_needs_nothing(site: Site) -> None:
-    await filled(site)
-    with pytest.raises(RestoreRefused, match="belong together: nothing is missing"):
-        await site.continued()
-    assert await site.records() == jobs(15)
-
-
-async def test_nothing_to_continue_with(files: Site) -> None:
-    await filled(files)
-    files.lose_store()
-    files.lose_spool()
-    with pytest.raises(RestoreRefused, match=r"record store and spool\.db are both missing"):
-        await files.continued()
 
 
 async def test_a_store_older_than_the_backup_is_refused(files: Site) -> None:
@@ -251,7 +324,7 @@ async def test_a_store_older_than_the_backup_is_refused(files: Site) -> None:
     files.lose_store()
     (files.state / "records.db").write_bytes((old / "records.db").read_bytes())
     with pytest.raises(RestoreRefused, match="Name an older backup"):
-        await files.continued()
+        await files.restore()
 
 
 async def test_a_damaged_backup_is_refused_before_anything_is_touched(files: Site) -> None:
@@ -260,8 +333,27 @@ async def test_a_damaged_backup_is_refused_before_anything_is_touched(files: Sit
     copy = backup / "records.db"
     copy.write_bytes(copy.read_bytes()[:-1] + b"x")
     with pytest.raises(BackupDamaged, match="is damaged"):
-        await files.restored(force=True)
+        await files.restore(force=True)
     assert await files.records() == jobs(15)
+
+
+@pytest.mark.parametrize("name", ["records.db", "spool.db"])
+async def test_a_backup_with_a_foreign_trigger_is_refused_before_anything_is_touched(files: Site, name: str) -> None:
+    await filled(files)
+    backup = find_backup(files.place)
+    with closing(sqlite3.connect(backup / name)) as connection:
+        [(table,)] = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('records', 'queue')")
+        connection.execute(f"CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
+    manifest = read_manifest(backup)
+    document = msgspec.to_builtins(manifest)
+    document["files"][name] = msgspec.to_builtins(describe_file(backup / name))
+    write_manifest(backup, msgspec.convert(document, Manifest))
+    with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
+        await files.restore(force=True)
+    assert await files.records() == jobs(15)
+    files.lose_store() if name == "records.db" else files.lose_spool()
+    with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"):
+        await files.restore()
 
 
 def point_elsewhere(manifest: dict[str, Any], outside: Path) -> None:
@@ -305,7 +397,7 @@ async def test_a_hostile_manifest_leads_to_no_file_that_is_not_verified_and_in_t
     spoil(document, outside)
     manifest.write_text(json.dumps(document))
     with pytest.raises(BackupDamaged):
-        await files.restored(force=True)
+        await files.restore(force=True)
     assert await files.records() == jobs(15)
 
 
@@ -318,7 +410,7 @@ async def test_a_digest_that_is_not_the_manifests_is_refused(site: Site) -> None
     site.lose_store()
     site.lose_spool()
     with pytest.raises(BackupDamaged, match="but the manifest says 7 with"):
-        await site.restored()
+        await site.restore()
     assert not (site.state / "spool.db").exists()
     assert site.url.startswith("sqlite") or unfinished(site.state) is not None
 
@@ -331,14 +423,14 @@ async def test_a_backup_of_a_newer_version_is_refused(files: Site, part: str, na
     document[part]["schema"] = 99
     manifest.write_text(json.dumps(document))
     with pytest.raises(BackupDamaged, match=rf"its {name} has schema 99.*install that version"):
-        await files.restored(force=True)
+        await files.restore(force=True)
 
 
 async def test_a_backup_of_another_kind_of_database_is_refused(files: Site, postgres_url: str) -> None:
     await filled(files)
     files.url = postgres_url
     with pytest.raises(RestoreRefused, match="auditord database copy"):
-        await files.restored()
+        await files.restore()
 
 
 async def test_an_incomplete_backup_is_none(files: Site) -> None:
@@ -346,7 +438,7 @@ async def test_an_incomplete_backup_is_none(files: Site) -> None:
     [manifest] = files.place.glob("*/manifest.json")
     manifest.unlink()
     with pytest.raises(NoBackup, match="unfinished: auditord-"):
-        await files.restored(force=True)
+        await files.restore(force=True)
 
 
 async def test_an_interrupted_restore_keeps_everybody_out_until_it_is_ended(files: Site) -> None:
@@ -358,11 +450,9 @@ async def test_an_interrupted_restore_keeps_everybody_out_until_it_is_ended(file
         running_daemon(files.state.parent, {}),
     ):
         pass
-    with pytest.raises(StoreMismatch, match="was interrupted"):
-        await files.continued()
     await files.backup()
     with pytest.raises(RestoreRefused, match="complete that one first"):
-        await files.restored()
+        await files.restore()
 
 
 @pytest.fixture
@@ -377,14 +467,13 @@ def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[...
     with running_daemon(tmp_path, {"collectors": {"files": {"kind": "files", "folder": str(tmp_path)}}}) as daemon:
         daemon.get("/health_check")
     (tmp_path / "state/records.db").unlink()
-    done = command("restore", "--continue")  # with the last backup that was made
+    done = command("restore")  # with the last backup that was made
     assert done.exit_code == 0, done.exception
     assert "What clients posted between" in done.output
     assert "auditord collect files" in done.output
     forced = command("restore", tmp_path / "b", "--force")
     assert forced.output.count("put aside") == 2
     assert isinstance(command("restore", tmp_path / "b").exception, RestoreRefused)
-    assert command("restore", tmp_path / "b", "--continue", "--force").exit_code == 2
 
 
 def test_it_is_no_business_while_a_daemon_runs(tmp_path: Path) -> None:
@@ -420,10 +509,10 @@ async def test_both_ways_of_restoring_are_noted(files: Site) -> None:
     await files.collect(5)
     await files.deliver()
     files.lose_store()
-    await files.continued()
+    await files.restore()
     assert (files.state / RESTORED).exists()
     (files.state / RESTORED).unlink()
-    await files.restored(force=True)
+    await files.restore(force=True)
     assert (files.state / RESTORED).exists()
 
 

@@ -1,4 +1,4 @@
-"""``restore --continue --without-backup``: what is missing is made anew, and sources are read from the beginning."""
+"""``restore --without-backup``: what is missing is made anew, and sources are read from the beginning."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ class Site:
         document = {"state_dir": str(self.state), "store": {"url": self.url}, "collectors": {"slurm": self.collector}}
         file = self.folder / "auditord.yml"
         file.write_text(json.dumps(document))
-        words = ["--config", str(file), "restore", "--continue", "--without-backup"]
+        words = ["--config", str(file), "restore", "--without-backup"]
         ended = CliRunner().invoke(auditord, words)
         assert ended.exit_code == code, ended.output + repr(ended.exception)
         return ended
@@ -144,7 +144,7 @@ def test_what_cannot_be_collected_again_is_named(reach: SourceReach, warning: st
     assert reach.earliest_to_configure(NOW) is None
 
 
-@pytest.mark.parametrize("words", [["--without-backup"], ["--continue", "--without-backup", "."]])
+@pytest.mark.parametrize("words", [["--without-backup", "--force"], ["--without-backup", "."]])
 def test_the_options_that_go_together(words: Sequence[str], tmp_path: Path) -> None:
     ended = CliRunner().invoke(auditord, ["--config", str(tmp_path / "auditord.yml"), "restore", *words])
     assert ended.exit_code == 2

@@ -26,6 +26,7 @@ from auditord.store.protocol import DaemonState
 from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
+    Batch,
     CalendarPeriod,
     CalendarUnit,
     Close,
@@ -33,9 +34,11 @@ from auditord_hookspecs import (
     ComponentUsage,
     Entry,
     MetaValue,
+    Quarantined,
     Record,
     RecordQuery,
     RecordUpdate,
+    RunReport,
     Score,
 )
 from auditord_hookspecs.aggregates import Group
@@ -174,13 +177,18 @@ async def make(url: str) -> dict[str, Any]:  # Any: JSON
         return await answers(store)
 
 
-async def spool_of_the_first_release(folder: Path) -> bytes:
-    """Migrate the spool that version 0.1.0 filled, which the same test looks at."""
-    with closing(sqlite3.connect(folder / "spool.db")) as connection:
-        connection.executescript(gzip.decompress((FOLDER / "0.1.0/spool.sqlite.sql.gz").read_bytes()).decode())
-        connection.execute("PRAGMA journal_mode = WAL")
-    async with Spool.opened(folder, lambda: START):
-        pass
+async def make_spool(folder: Path) -> bytes:
+    """Fill a spool; return its file."""
+    async with Spool.opened(folder, lambda: START) as spool:
+        odd = Quarantined("77", '{"JobID": "77"}', "odd")
+        batch = Batch([job(500), job(501)], checkpoint={"until": "2026-01-09T00:00:00Z"}, quarantined=[odd])
+        remembered = msgspec.structs.replace(
+            batch, seen={"77": datetime.max.replace(tzinfo=UTC)}, pending={"9": {"first": 1}}
+        )
+        await spool.enqueue("slurm", remembered, ["local", "elsewhere"])
+        await spool.record_run(RunReport("slurm", "slurm", START, HOUR, skipped={"never started": 4}))
+        async with spool.memory("remote_apel", None) as memory:
+            await memory.save({"a": 1}, START)
     return rest(folder / "spool.db")
 
 
@@ -196,7 +204,7 @@ def main(version: str) -> None:
         (kept / "answers.json").write_bytes(msgspec.json.format(msgspec.json.encode(said[0])) + b"\n")
         (kept / "records.db.gz").write_bytes(compressed(rest(path)))
         (kept / "records.postgresql.sql.gz").write_bytes(compressed(dump(url)))
-        (kept / "spool.db.gz").write_bytes(compressed(asyncio.run(spool_of_the_first_release(Path(folder)))))
+        (kept / "spool.db.gz").write_bytes(compressed(asyncio.run(make_spool(Path(folder)))))
 
 
 if __name__ == "__main__":

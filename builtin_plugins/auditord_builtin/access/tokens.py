@@ -165,11 +165,15 @@ def open_tokens(
 
 
 async def check(config: TokensConfig, context: access.AuthenticatorContext) -> AsyncGenerator[Finding, None]:
-    """Report, for each owner, whether the last token has expired or expires soon."""
+    """Report whether any token exists and, for each owner, whether the last one has expired or expires soon."""
     del config
     last: dict[str, StoredToken] = {}
     for each in sorted(TokenFile(context.state_dir).tokens().values(), key=_end):
         last[each.name] = each
+    if not last:
+        text = "no token exists: every request with a token is refused"
+        remedy = f"auditord token create NAME --role ROLE, or restore {FILE} from a backup to the state folder"
+        yield Finding(Severity.WARNING, "tokens", text, remedy)
     for name, token in sorted(last.items()):
         subject, left = f"token of {name}", None if token.expires is None else token.expires - context.now()
         remedy = f"auditord token create {name}, give it to the owner, then auditord token revoke {token.token_id}"

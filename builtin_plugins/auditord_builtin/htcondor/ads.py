@@ -245,30 +245,24 @@ def ad_name(ad: JobAd, *, epochs: bool) -> str:
     return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
 
 
-def without_time(name: str) -> str:
-    """Return the name of an ad's job, which checkpoints of versions before 0.2 contain."""
-    return name.rpartition(_AT)[0]
-
-
 def since(name: str, *, epochs: bool) -> str:
     """Return an expression that is true only for the ad with this name.
 
     The job's id comes first, so that the rest is not evaluated for other ads, whose content users wrote.
     """
-    rest, at, moment = name.rpartition(_AT) if _AT in name else (name, "", "")
+    rest, _, moment = name.rpartition(_AT)
     job, _, run = rest.rpartition(_RUN) if epochs else (rest, "", "")
     escaped = job.replace("\\", "\\\\").replace('"', '\\"')
     conditions = [f'GlobalJobId =?= "{escaped}"']
     if epochs:
         conditions.append(f"NumShadowStarts =?= {run or 'undefined'}")
-    if at:
-        conditions.append(f"EnteredCurrentStatus =?= {moment or 'undefined'}")
+    conditions.append(f"EnteredCurrentStatus =?= {moment or 'undefined'}")
     return " && ".join(conditions)
 
 
 def can_stop(name: str) -> bool:
     """Return True if :func:`since` works for this name of an ad."""
-    moment = name.rpartition(_AT)[2] if _AT in name else ""
+    moment = name.rpartition(_AT)[2]
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
 
 

@@ -215,17 +215,14 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
-        wanted = wanted_columns(config)  # versions before 0.2 did not record the columns
-        queried = {MEMORY, *raw.get("asked", wanted)}  # no rule needs the memory
-        if missing := [repr(column) for column in wanted if column not in queried]:
+        queried = {MEMORY, *raw["asked"]}  # no rule needs the memory
+        if missing := [repr(column) for column in wanted_columns(config) if column not in queried]:
             raise InvalidRecord(f"{', '.join(missing)} was not queried when the job was read; retry queries it again")
         return JobAd(dict(raw["row"]))
-    with Evaluator() as evaluator:
-        ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
-    # Versions before 0.2 mistook some complete ads for unreadable lines.
-    if "ad" not in raw and "GlobalJobId" not in ad.row:
+    if "ad" not in raw:
         raise InvalidRecord("this is not a job but output that belongs to no job; discard it")
-    return ad
+    with Evaluator() as evaluator:
+        return read_ad(evaluator, str(raw["ad"]), wanted_columns(config))
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
@@ -265,7 +262,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     lines = [stray({"line": line}, f"output that belongs to no job: {line[:80]!r}") for line in unreadable]
     broken = {each.source_id: each for each in lines}
     named = {ad_name(ad, epochs=config.epochs) for ad in ads}
-    wanted = [*named, *jobs, *(f"{job}{_COUNTED}" for job in jobs), *broken]
+    wanted = [*named, *(f"{job}{_COUNTED}" for job in jobs), *broken]
     known = frozenset[str]() if source.again else await context.seen(wanted)
     # In a thread, since thousands of ads take seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(_convert_all, source, jobs, known)
@@ -294,8 +291,6 @@ def _by_job(config: HTCondorConfig, ads: Sequence[JobAd]) -> Mapping[str, Sequen
 def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Collection[str]) -> _Jobs:
     outcomes, epochs = _Jobs(), source.config.epochs
     for job, ads in jobs.items():
-        if job in known:
-            continue
         # A history that is read under two names contains each ad twice. The first ad of each name counts.
         by_name = {name: ad for ad in reversed(ads) if (name := ad_name(ad, epochs=epochs)) not in known}
         new = list(by_name.values())[::-1]

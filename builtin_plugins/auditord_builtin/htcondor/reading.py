@@ -14,7 +14,7 @@ import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
 
-from auditord_builtin.htcondor.ads import JobAd, ad_name, can_stop, split_ads, whole_ads, without_time
+from auditord_builtin.htcondor.ads import JobAd, ad_name, can_stop, split_ads, whole_ads
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import classify, ended_before, wanted_again
 from auditord_builtin.htcondor.evaluation import read_ad, read_ads
@@ -43,7 +43,7 @@ class Position(msgspec.Struct, frozen=True):
 
     Args:
         earliest: jobs that ended before this are ignored if the first reading finds them.
-        anchors: names of the newest ads, newest first. Versions before 0.2 stored names of jobs.
+        anchors: names of the newest ads, newest first.
         until: the time of the last reading without a gap; None if there was none.
     """
 
@@ -139,13 +139,13 @@ def _known(names: Sequence[str], position: Position) -> set[int]:
     New ads can be on both sides of one: a schedd that crashed appends the same ad again, after those of other jobs.
     """
     known = set(position.anchors)
-    return {place for place, name in enumerate(names) if name in known or without_time(name) in known}
+    return {place for place, name in enumerate(names) if name in known}
 
 
 def _is_passed(names: Sequence[str], position: Position, stop: str) -> bool:
     """Return False if the answer lacks an anchor newer than ``stop``, so that a copy of ``stop`` may have ended it."""
     newer = position.anchors[: position.anchors.index(stop)]
-    return {*names, *map(without_time, names)}.issuperset(newer)
+    return set(names).issuperset(newer)
 
 
 def _stop(position: Position) -> str | None:

@@ -72,13 +72,13 @@ class RunningPod(msgspec.Struct, frozen=True):
     """A pod that has started and not ended, with all observed runs of its containers.
 
     ``opened`` is true if open records are on and one was attempted. ``sighted`` is the last time at which the pod is
-    known to have existed; None in the state of older versions.
+    known to have existed.
     """
 
     pod: Pod
     runs: Runs
+    sighted: datetime
     opened: bool = False
-    sighted: datetime | None = None
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -107,11 +107,11 @@ class TrackedPods:
         """Merge a pod with its earlier runs, and with its earlier start if the status was wiped."""
         before = self.running.get(pod.uid)
         if before is None:
-            return RunningPod(pod, runs_of(pod, {}), sighted=at)
+            return RunningPod(pod, runs_of(pod, {}), at)
         if pod.status.start_time is None:
             status = msgspec.structs.replace(pod.status, start_time=before.pod.status.start_time)
             pod = msgspec.structs.replace(pod, status=status)
-        return RunningPod(pod, runs_of(pod, before.runs), before.opened, max(at, before.sighted or at))
+        return RunningPod(pod, runs_of(pod, before.runs), max(at, before.sighted), before.opened)
 
     def remember(self, running: RunningPod) -> None:
         """Update a running pod. It is only saved if it has changed."""
@@ -142,12 +142,12 @@ class TrackedPods:
             self._changes[_WAITING + uid] = None
 
 
-def _lasting(running: RunningPod) -> RunningPod:
-    """Return a pod without versions and times that change all the time, for comparison."""
+def _lasting(running: RunningPod) -> tuple[Pod, Runs, bool]:
+    """Return the parts of a pod that do not change all the time, for comparison."""
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
     pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
-    return msgspec.structs.replace(running, sighted=None, pod=pod)
+    return pod, running.runs, running.opened
 
 
 def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type
@@ -214,7 +214,7 @@ class Draft:
         A time in the future is from a clock that was ahead.
         """
         if running.pod.uid not in self._done:
-            self._finish(running, min(max(known_until, running.sighted or known_until), self._now))
+            self._finish(running, min(max(known_until, running.sighted), self._now))
 
     def emit(self, finished: PodToConvert) -> None:
         """Convert a pod and add its record to the batch."""

@@ -330,7 +330,7 @@ def _began_at(run: Run, text: str) -> datetime:
     A resized job continues in another row, which keeps the start but has the time of the resizing as its submission
     (seen with Slurm 22.05). In all other rows, the submission precedes the start.
     """
-    submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
+    submitted = run.allocation["Submit"]
     if has_no_time(text):
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct reports no start; its steps may have one, "
@@ -383,8 +383,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
             f"column {', '.join(missing)} was not queried when the job was read; retry queries it again"
         )
     outcome = Converter(config).convert(run)
-    # Earlier versions did not record whether steps were queried.
-    if isinstance(outcome, Converted) and config.reads_steps and not raw.get("steps_asked", bool(run.steps)):
+    if isinstance(outcome, Converted) and config.reads_steps and not raw["steps_asked"]:
         raise InvalidRecord("its steps were not queried when the job was read; retry queries it again")
     return retried(outcome)
 

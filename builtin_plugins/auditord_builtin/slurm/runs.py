@@ -133,7 +133,7 @@ def source_id(row: Row) -> str:
 
     The rows of a resized job have the same start, but each has the time of its resizing as its submission.
     """
-    began = max(row["Start"], row.get("Submit", ""))  # texts of seconds; rows of earlier versions have no Submit
+    began = max(row["Start"], row["Submit"])  # texts of seconds
     return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{began}"
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import CommandFailed, Produced, Quarantined, Record
+from auditord_hookspecs import CommandFailed, Quarantined, Record
 from tests.builtin.htcondor.history_player import EPOCH, Player, history_text, job_ad
 from tests.builtin.htcondor.recordings import POISON, in_history, recorded_ads
 from tests.real_context import RealContext
@@ -195,11 +195,3 @@ def test_a_quarantined_ad_that_ends_the_library_can_be_retried() -> None:
         HTCONDOR.convert(config(), {"ad": text})
     without = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("VoName"))
     assert HTCONDOR.convert(config(), {"ad": without}) is not None
-
-
-def test_a_job_that_was_taken_for_a_stray_line_is_recovered() -> None:
-    assert HTCONDOR.convert is not None
-    [text] = recorded_ads("long_deep300_attribute_Fdeep")
-    produced = HTCONDOR.convert(config(), {"line": text})
-    assert isinstance(produced, Produced)
-    assert produced.record.record_id == "htcondor-ap1@example.org#31.0#1795332488"

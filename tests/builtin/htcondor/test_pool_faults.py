@@ -1,7 +1,7 @@
 """The odd jobs of a real pool: lost nodes and schedds, copies in the history, lost rotations, expressions in JSON."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -245,21 +245,6 @@ async def test_collected_again_a_job_is_its_most_complete_ad_alone(pool: Player,
     put(pool, *reversed(recorded_ads(THRICE)))
     [record] = await collect(config(pool, mode), context(pool, job=JobChoice("3.21")))
     assert record.runtime == 0
-
-
-async def test_a_checkpoint_of_the_version_before_goes_on(pool: Player) -> None:
-    names = [pool.add("local", cluster, end=1_795_331_700 + cluster) for cluster in (1, 2, 3)]
-    position = {"earliest": THEN.isoformat(), "anchors": names[1::-1], "until": THEN.isoformat()}
-    stored = {"schedds": {"": position}, "files": {}, "earliest": None, "caught_up": False}
-    at = context(pool, checkpoint=stored)
-    assert [record.record_id for record in await collect(config(pool), at)] == [f"htcondor-{names[2]}"]
-    assert await collect(config(pool), at) == []
-
-
-async def test_a_job_that_the_version_before_dealt_with_is_not_dealt_with_again(pool: Player) -> None:
-    name = pool.add("local", 1, end=1_795_331_700)
-    at = context(pool, remembered={name: LATER + timedelta(days=1)})
-    assert await collect(config(pool), at) == []
 
 
 @pytest.mark.parametrize("mode", ["separated", "json", "jsonl"])

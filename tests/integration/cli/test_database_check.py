@@ -1,7 +1,9 @@
 """``auditord database check``, and ``auditord config check --connect``."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.errors import StoreMisconfigured
+from auditord.errors import SchemaMismatch, StoreMisconfigured
 from auditord.testing.daemon import running_daemon
 from tests.integration.test_database import damage
 
@@ -48,6 +50,19 @@ def test_a_damaged_file_is_named_with_its_remedy(run: Run, tmp_path: Path) -> No
     assert f"damaged    {tmp_path}/state/spool.db" in done.output
     assert "earliest_datetime (nothing counts twice). The quarantine is lost, and records that" in done.output
     assert f"ok         {tmp_path}/state/records.db" in done.output
+
+
+def test_a_foreign_trigger_is_named_and_no_daemon_starts_with_it(run: Run, tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}):
+        pass
+    with closing(sqlite3.connect(tmp_path / "state/records.db")) as connection:
+        connection.execute("CREATE TRIGGER spy AFTER INSERT ON records BEGIN DELETE FROM records; END")
+    done = run("database", "check")
+    assert done.exit_code == 1
+    assert f"changed    {tmp_path}/state/records.db\n           the trigger spy is foreign\n" in done.output
+    assert isinstance(run("backup", str(tmp_path / "b")).exception, SchemaMismatch)
+    with pytest.raises(SchemaMismatch, match="the trigger spy is foreign"), running_daemon(tmp_path, {}):
+        pass
 
 
 def test_connecting_says_what_the_daemon_would_meet(run: Run, tmp_path: Path, postgres_url: str) -> None:

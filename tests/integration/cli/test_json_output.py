@@ -163,5 +163,5 @@ def test_a_restore(site: Path) -> None:
     assert (restored["backup"], restored["records"], restored["behind"]) == (made["folder"], 1, None)
     assert list(restored["collect_since"]) == ["files"]
     (site.parent / "state/spool.db").unlink()
-    anew = json.loads(call(site, "restore", "--continue", "--without-backup", "--output", "json").stdout)
+    anew = json.loads(call(site, "restore", "--without-backup", "--output", "json").stdout)
     assert (anew["backup"], anew["behind"]) == (None, "spool")

@@ -85,17 +85,6 @@ def test_a_plugin_runs_once_for_all_daemons(new_postgres_url: NewUrl, tmp_path: 
 
 
 @pytest.mark.parametrize("when", EACH)
-def test_a_daemon_that_starts_again_runs_its_plugins(
-    new_postgres_url: NewUrl, tmp_path: Path, when: dict[str, str]
-) -> None:
-    url = new_postgres_url()
-    for _ in range(2):
-        with daemon(tmp_path, url, **when) as running:
-            assert running.finish_run("mine").skipped == {}
-    assert "run 3" in command(tmp_path, "trigger", "mine", "--dry-run")
-
-
-@pytest.mark.parametrize("when", EACH)
 def test_a_run_that_failed_is_none(new_postgres_url: NewUrl, tmp_path: Path, when: dict[str, str]) -> None:
     url, one, two = new_postgres_url(), tmp_path / "one", tmp_path / "two"
     with daemon(one, url, fails=True, **when) as first:
