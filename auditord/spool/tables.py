@@ -268,13 +268,18 @@ def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: d
     connection.executemany(_SET_ASIDE, [_quarantine_row(item, to_micros(now)) for item in things])
 
 
+_LONGEST_REASON: Final = 4_000
+"""Characters. A reason repeats texts of the source, which the raw input has already."""
+
+
 def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    reason = item.reason if len(item.reason) <= _LONGEST_REASON else f"{item.reason[:_LONGEST_REASON]}…"
     given = item.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = item.stage.value
     key = (stage, item.task, item.source_id, _variant(item))
     body = (item.route, len(item.raw), item.limits)
-    return (*key, item.raw, item.reason, now, item.operation, item.alternate_id, *origin, *body)
+    return (*key, item.raw, reason, now, item.operation, item.alternate_id, *origin, *body)
 
 
 def _variant(item: SetAside) -> bytes:
