@@ -61,8 +61,8 @@ def audit_command(
     """Compare the source of the collector INSTANCE with the record store for a period.
 
     Without INSTANCE, audits all enabled collectors whose kind supports it. Changes nothing without --repair or
-    --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing, lack
-    a stop time, differ or are extra.
+    --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing,
+    quarantined, differ or are extra, or lack a stop time.
     """
     log_to_terminal()
     window = _window(start, stop)
@@ -127,6 +127,11 @@ def _summary(report: AuditReport) -> str:
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()) if count)
     parts = [
         f"{report.task}, {report.start} to {report.stop}: {report.total('stored')} stored, {faults}",
+        *(
+            [f"{report.quarantined_beside} more in quarantine, of other or unknown periods"]
+            if report.quarantined_beside
+            else []
+        ),
         *([f"{report.repaired} collected now"] if report.repaired else []),
         *([f"{report.replaced} replaced"] if report.replaced else []),
         *([f"no record on purpose: {skipped}"] if skipped else []),
