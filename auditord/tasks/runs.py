@@ -188,6 +188,7 @@ class RunCounts:
     records: int = 0
     quarantined: int = 0
     skipped: Counter[str] = field(default_factory=Counter[str])
+    waits: bool = False
 
 
 class Runnable(msgspec.Struct, frozen=True):
@@ -223,6 +224,7 @@ async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport
         records=counts.records,
         quarantined=counts.quarantined,
         skipped={reason: count for reason, count in counts.skipped.items() if count},
+        waits=counts.waits,
     )
 
 
@@ -358,7 +360,9 @@ class RunReporter:
         self._health.started(section, task, self._now())
 
     async def _finished(self, section: str, write: Callable[[str, RunReport], None], report: RunReport) -> None:
-        if report.error is None:
+        if report.waits:
+            self._health.waits(section, report.task)
+        elif report.error is None:
             self._health.succeeded(section, report.task, report.started + report.duration, running=False)
         else:
             self._health.failed(section, report.task, report.error, running=False)
