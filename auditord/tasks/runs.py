@@ -3,6 +3,7 @@
 APScheduler is imported only here. Its jobs only request runs.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Any, Final, NoReturn
 import anyio
 import anyio.lowlevel
 import msgspec
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -79,7 +81,9 @@ class Clock:
         self._random = random
         # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
-        self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+        # Its own executor makes tasks, and logs a traceback for each that is cancelled at the end.
+        executors: Any = {"default": DebugExecutor()}
+        self._scheduler: Any = AsyncIOScheduler(executors=executors, timezone=UTC, job_defaults=defaults)
         self._times: dict[str, timedelta | str] = {}
 
     def add(
@@ -104,10 +108,12 @@ class Clock:
             at_start: whether to request a run at once as well.
         """
 
-        async def tick() -> None:  # async, because APScheduler would run it in a thread otherwise
-            await anyio.sleep(jitter.total_seconds() * self._random())
-            if not turn.tick():
+        def request() -> None:
+            if self._scheduler.running and not turn.tick():
                 on_skipped()
+
+        def tick() -> None:
+            asyncio.get_running_loop().call_later(jitter.total_seconds() * self._random(), request)
 
         self._times[task] = when
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
