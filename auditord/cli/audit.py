@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from auditord.actions import RunRequest
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
@@ -101,7 +102,7 @@ def _audited(url: str | None) -> Sequence[str]:
 async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
-        async with actions(url) as owner:
+        async with actions(url, RunRequest(request.instance, section="collectors")) as owner:
             return await owner.audit(request, watcher)
 
 

@@ -9,9 +9,20 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from auditord.actions import Closing, Note, Observer, Outcome, RecordActions, Retried, RunRequest, Section
+from auditord.actions import (
+    RUN_SECTIONS,
+    Closing,
+    Note,
+    Observer,
+    Outcome,
+    RecordActions,
+    Retried,
+    RunRequest,
+    Section,
+    find_section,
+)
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.errors import UnsuitableRequest
 from auditord.ingest import transformed_once
 from auditord.spool import QuarantineEntry, Stage, retry
 from auditord.storage import Storage
@@ -301,10 +312,4 @@ class OnDemand:
         return self._instances.plugin(request.instance, observer, dry_run=request.dry_run)
 
     def _section(self, request: RunRequest) -> Section:
-        sections: Sequence[Section] = ["collectors", "plugins"] if request.section is None else [request.section]
-        for section in sections:
-            if request.instance in self._instances.enabled(section):
-                return section
-        names = [name for section in sections for name in self._instances.enabled(section)]
-        what = " or ".join(section.removesuffix("s") for section in sections)
-        raise UnknownInstance(f"no enabled {what} '{request.instance}'; there are: {', '.join(names) or 'none'}")
+        return find_section(request, {section: self._instances.enabled(section) for section in RUN_SECTIONS})
