@@ -173,8 +173,8 @@ class Actions(Protocol):
         """
         ...
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
-        """Retry quarantined entries."""
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
+        """Retry quarantined entries. ``collector`` takes over jobs of a collector that is no longer configured."""
         ...
 
     async def discard(self, ids: Sequence[int]) -> int:

@@ -158,9 +158,10 @@ class DaemonClient:
         """The actions on single records."""
         return self
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
         """Retry quarantined entries."""
-        return msgspec.json.decode(await self._post("quarantine/retry", {"ids": list(ids)}), type=Retried, strict=False)
+        body = {"ids": list(ids), **({} if collector is None else {"collector": collector})}
+        return msgspec.json.decode(await self._post("quarantine/retry", body), type=Retried, strict=False)
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Delete quarantined entries and return their number."""

@@ -61,14 +61,25 @@ class Retries:
         self._spool = storage.spool
         self.discard: Final = storage.spool.quarantine_discard
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
-        """Retry entries, each on its own."""
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
+        """Retry entries, each on its own.
+
+        Args:
+            ids: the numbers of the entries.
+            collector: the collector that takes over jobs of one that is no longer configured.
+        """
         outcome, to_fetch = _Outcome(), defaultdict[tuple[str, bool], list[QuarantineEntry]](list)
         for number in ids:
             entry = await self._spool.quarantine_get(number)
             if entry is None:
                 outcome.failed[number] = "there is no such entry"
-            elif not await self._convert(entry, outcome):
+                continue
+            if collector is not None and collector not in self._instances.enabled("collectors"):
+                outcome.failed[number] = f"no enabled collector '{collector}'"
+                continue
+            if collector is not None and entry.task not in self._instances.collectors:
+                entry = await self._spool.quarantine_take_over(entry, collector)
+            if not await self._convert(entry, outcome):
                 to_fetch[entry.task, entry.operation == "replace"].append(entry)
         for (task, replaces), entries in to_fetch.items():
             await self._fetch(task, entries, outcome, replace=replaces)
