@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import stat
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
@@ -57,6 +58,7 @@ class Dropped(msgspec.Struct, frozen=True):
     identity: str
     changed: float
     size: int
+    owner: int
 
 
 _CLOCKS_DIFFER: Final = 60.0
@@ -67,7 +69,7 @@ class Listing(msgspec.Struct, frozen=True):
     """The files of the drop folder, without those whose names mark them as incomplete.
 
     Args:
-        complete: the complete regular files, oldest first.
+        complete: the complete regular files, oldest first, one of each owner in turn.
         future: the names of files that are dated in the future.
         irregular: the number of links, folders and FIFOs whose names are those of files to read.
     """
@@ -88,12 +90,20 @@ def list_files(folder: SharedFolder, now: datetime, settle: timedelta) -> Listin
         except FileNotFoundError:
             continue
         if stat.S_ISREG(status.st_mode):
-            found.append(Dropped(name, identity(status), status.st_mtime, status.st_size))
+            found.append(Dropped(name, identity(status), status.st_mtime, status.st_size, status.st_uid))
         else:
             irregular += PurePath(name).suffix in SUFFIXES
-    complete = [dropped for dropped in found if now.timestamp() - dropped.changed >= settle.total_seconds()]
+    by_age = sorted(found, key=lambda dropped: (dropped.changed, dropped.name))
+    complete = [dropped for dropped in by_age if now.timestamp() - dropped.changed >= settle.total_seconds()]
     future = [dropped.name for dropped in found if dropped.changed - now.timestamp() > _CLOCKS_DIFFER]
-    return Listing(sorted(complete, key=lambda dropped: (dropped.changed, dropped.name)), sorted(future), irregular)
+    # A user with many large files must not delay the others.
+    owners = Counter[int]()
+    turns = list[tuple[int, Dropped]]()
+    for dropped in complete:
+        owners[dropped.owner] += 1
+        turns.append((owners[dropped.owner], dropped))
+    in_turn = [dropped for _, dropped in sorted(turns, key=lambda each: each[0])]
+    return Listing(in_turn, sorted(future), irregular)
 
 
 def require_usable(folder: Folder, file: Dropped, largest: int) -> None:

@@ -206,9 +206,10 @@ def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quar
     return read_line(config, header, raw["text"].encode()).record
 
 
-_LINES: Final = 1_000
+_RECORDS: Final = 1_000
+_LINES: Final = 100_000
 _BYTES: Final = 8 << 20
-"""The bytes after which a batch ends."""
+"""A batch ends after this many records, lines or bytes. A file of blank lines makes few batches."""
 
 _LONGEST: Final = 1 << 20
 """The maximum length of a line in bytes. A record of the wire contract has 10 kB."""
@@ -259,7 +260,7 @@ class Part:
 
 
 def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
-    """Read up to 1,000 lines or 8 MiB from a position.
+    """Read up to 1,000 records from a position, and not many more lines without a record.
 
     Raises:
         InvalidRecord: no line of the file can be read, because of its name or its header.
@@ -296,11 +297,11 @@ class _Reader:
     part: Part
 
     def read(self) -> None:
-        """Read up to 1,000 lines or 8 MiB."""
+        """Read some lines."""
         part, begin, text = self.part, self.file.tell(), b"\n"
         number, more = part.position.line, part.position.more
-        last = number + _LINES
-        while number < last and self.file.tell() - begin < _BYTES and text:
+        end, last, records = begin + _BYTES, number + _LINES, part.outcomes.records
+        while text and len(records) < _RECORDS and number < last and self.file.tell() < end:
             text = self.file.readline(_LONGEST)
             number += bool(text)
             if text.strip():

@@ -206,6 +206,21 @@ async def test_a_huge_file_stays_and_the_others_are_collected(site: Site, size: 
     assert site.found("done") == ["ok.ndjson"]
 
 
+async def test_each_owner_has_a_turn(site: Site) -> None:
+    for number in range(3):
+        site.attack(f"echo '{_line(number)}' > {number}.ndjson; touch -d @{number} {number}.ndjson")
+    (site.drop / "mine.ndjson").write_text(_line(9) + "\n")
+    assert await site.run() == ["0", "9", "1", "2"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("line", ["", "x"])
+async def test_lines_without_a_record_make_few_batches(site: Site, line: str) -> None:
+    site.attack(f"yes '{line}' | head -n 300000 > x.ndjson; echo '{LINE}' >> x.ndjson")
+    assert await site.run() == ["1"]
+    assert len(site.context.kept) < 8
+
+
 @pytest.mark.timeout(60)
 async def test_a_file_without_room_stays_and_the_others_are_collected(site: Site) -> None:
     site.attack(f"truncate -s 10T huge.ndjson; touch -d @0 huge.ndjson; echo '{LINE}' > ok.ndjson")
