@@ -4,13 +4,14 @@ The process that owns the state folder carries them out. Commands reach a runnin
 daemon runs, the command owns the state folder itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from auditord.audit.values import AuditReport, AuditRequest
+from auditord.errors import UnknownInstance
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
@@ -41,6 +42,25 @@ class RunRequest(msgspec.Struct, frozen=True):
     def again(self) -> bool:
         """True if a period or a job is collected again, which leaves the checkpoint unchanged."""
         return self.window is not None or self.job is not None
+
+
+def find_section(request: RunRequest, enabled: Mapping[Section, Collection[str]]) -> Section:
+    """Return the section of a request's instance.
+
+    Args:
+        request: the run.
+        enabled: the names of the enabled instances.
+
+    Raises:
+        UnknownInstance: no enabled instance has the name.
+    """
+    sections: Sequence[Section] = RUN_SECTIONS if request.section is None else [request.section]
+    for section in sections:
+        if request.instance in enabled[section]:
+            return section
+    names = [name for section in sections for name in enabled[section]]
+    what = " or ".join(section.removesuffix("s") for section in sections)
+    raise UnknownInstance(f"no enabled {what} '{request.instance}'; there are: {', '.join(names) or 'none'}")
 
 
 class PluginObserver(Protocol):
@@ -153,8 +173,8 @@ class Actions(Protocol):
         """
         ...
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
-        """Retry quarantined entries."""
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
+        """Retry quarantined entries. ``collector`` takes over jobs of a collector that is no longer configured."""
         ...
 
     async def discard(self, ids: Sequence[int]) -> int:

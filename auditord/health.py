@@ -97,6 +97,10 @@ class Health:
         """Note a successful run or, for a sender, a delivered batch."""
         self._change(section, task, running=running, last_success=moment, last_error=None, failures=0)
 
+    def waits(self, section: str, task: str) -> None:
+        """Note a run that did nothing, since it has to wait for another instance."""
+        self._change(section, task, running=False)
+
     def failed(self, section: str, task: str, error: str, *, running: bool) -> None:
         """Note a failed run or, for a sender, a failed batch."""
         known = self._tasks.get((section, task))

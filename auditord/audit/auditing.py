@@ -242,6 +242,7 @@ def site_of(record: Record) -> str:
 
 
 _REPAIRED: Final = "it is collected now"
+_SET_ASIDE: Final = "it is in quarantine now"
 _REPLACED: Final = "replaced"
 _AT_ONCE: Final = 1_000
 _OPEN: Final[Collection[State]] = {"missing", "unclosed", "different"}
@@ -285,11 +286,12 @@ class Audit:
     _counts: AuditCounts = field(default_factory=AuditCounts)
     _earliest: datetime | None = None
     _repaired: int = 0
+    _collections: int = 0
     _replaced: int = 0
 
     async def run(self, inventory: AsyncIterator[Batch]) -> AuditReport:
         """Compare everything. If the inventory fails midway, the report covers the part before the failure."""
-        error = None
+        error, held = None, (await self.sides.spool.statistics()).quarantined
         with NamedIds.opened() as named:
             try:
                 async for batch in inventory:
@@ -299,7 +301,7 @@ class Audit:
             horizon = self.reach.remembers or self._earliest
             if self.own is not None and error is None:
                 await self._look_for_extras(named, self.own, horizon)
-        return AuditReport(
+        report = AuditReport(
             task=self.request.instance,
             start=format_time(self.request.window.start),
             stop=format_time(self.request.window.stop),
@@ -314,16 +316,21 @@ class Audit:
             replaced=self._replaced,
             error=error,
         )
+        kept = sum(count for (stage, task), count in held.items() if task == self.sides.task and stage != "entry")
+        return msgspec.structs.replace(report, quarantined_beside=max(0, kept - report.total("quarantined")))
 
     async def _take(self, batch: Batch, named: NamedIds) -> None:
         self._counts.skipped.update(batch.skipped)
         produced = [each if isinstance(each, Produced) else Produced(each) for each in batch.records]
         finished = [each for each in produced if each.record.stop_time is not None]
+        collections = self._collections
         for first in range(0, len(finished), _AT_ONCE):
             await self._take_some(finished[first : first + _AT_ONCE], named)
         if batch.quarantined:
             async with self.repairs.turn():
                 await self._collect((), await self._unkept(batch.quarantined, named))
+        if self._collections > collections:  # the collector need not read these runs again
+            await self.repairs.collect(Batch(seen=batch.seen))
 
     async def _take_some(self, finished: Sequence[Produced], named: NamedIds) -> None:
         comparer = Comparer(self.sides, self.now, self.reach.collects)
@@ -368,13 +375,15 @@ class Audit:
             state: State = "quarantined" if job.source_id in quarantined else "missing"
             if state == "missing":
                 unkept.append(job)
-            self._counts.note(state, job.source_id, None, "", job.reason)
+            repaired = f"{_SET_ASIDE}: " if state == "missing" and self.request.repair else ""
+            self._counts.note(state, job.source_id, None, "", f"{repaired}{job.reason}")
         return unkept
 
     async def _collect(self, missing: Sequence[Produced], jobs: Sequence[Quarantined]) -> None:
         if self.request.repair and (missing or jobs):
             await self.repairs.collect(Batch(missing, jobs))
-            self._repaired += len(missing) + len(jobs)
+            self._repaired += len(missing)
+            self._collections += 1
 
     async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
         async with self.sides.store.stream(_ended_within(self.request)) as pages:

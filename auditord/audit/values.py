@@ -26,8 +26,8 @@ STATES: Final[Mapping[State, str]] = {
 }
 """The states of a run, with their meaning."""
 
-FAULTS: Final[tuple[State, ...]] = ("missing", "unclosed", "different", "extra")
-"""States that are faults."""
+FAULTS: Final[tuple[State, ...]] = ("missing", "unclosed", "quarantined", "different", "extra")
+"""States that are faults. A job in quarantine is not accounted for."""
 
 
 class AuditRequest(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class DayCounts(msgspec.Struct, frozen=True):
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
-    """A run that is missing, unclosed, different or extra."""
+    """A run that is missing, unclosed, quarantined, different or extra."""
 
-    state: Annotated[str, Meta(description="``missing``, ``unclosed``, ``different`` or ``extra``.")]
+    state: Annotated[str, Meta(description="``missing``, ``unclosed``, ``quarantined``, ``different`` or ``extra``.")]
     record_id: Annotated[str, Meta(description="the record's id; for a job without a record, its id in the source.")]
     day: Annotated[str, Meta(description="the day (UTC) on which the run ended; empty if unknown.")]
     site: Annotated[str, Meta(description="the record's site.")]
@@ -84,6 +84,10 @@ class AuditReport(msgspec.Struct, frozen=True):
         bool,
         Meta(description="false where record ids do not show the collector, so that extra records cannot be found."),
     ] = True
+    quarantined_beside: Annotated[
+        int,
+        Meta(description="the collector's other entries in quarantine, whose runs are of other or unknown periods."),
+    ] = 0
     repaired: Annotated[int, Meta(description="the number of runs that were collected.")] = 0
     replaced: Annotated[int, Meta(description="the number of records that were replaced.")] = 0
     error: Annotated[str | None, Meta(description="why the inventory is incomplete; null if it is complete.")] = None

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from auditord.actions import RunRequest
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
@@ -61,8 +62,8 @@ def audit_command(
     """Compare the source of the collector INSTANCE with the record store for a period.
 
     Without INSTANCE, audits all enabled collectors whose kind supports it. Changes nothing without --repair or
-    --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing, lack
-    a stop time, differ or are extra.
+    --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing,
+    quarantined, differ or are extra, or lack a stop time.
     """
     log_to_terminal()
     window = _window(start, stop)
@@ -100,7 +101,7 @@ def _audited(url: str | None) -> Sequence[str]:
 async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
-        async with actions(url) as owner:
+        async with actions(url, RunRequest(request.instance, section="collectors")) as owner:
             return await owner.audit(request, watcher)
 
 
@@ -126,6 +127,11 @@ def _summary(report: AuditReport) -> str:
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()) if count)
     parts = [
         f"{report.task}, {report.start} to {report.stop}: {report.total('stored')} stored, {faults}",
+        *(
+            [f"{report.quarantined_beside} more in quarantine, of other or unknown periods"]
+            if report.quarantined_beside
+            else []
+        ),
         *([f"{report.repaired} collected now"] if report.repaired else []),
         *([f"{report.replaced} replaced"] if report.replaced else []),
         *([f"no record on purpose: {skipped}"] if skipped else []),

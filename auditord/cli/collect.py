@@ -123,7 +123,7 @@ def _print(report: RunReport, output: str) -> None:
 async def _run(request: RunRequest, url: str | None) -> RunReport:
     watcher = Watcher(request.instance, dry_run=request.dry_run)
     with watcher.bar:
-        async with actions(url) as owner:
+        async with actions(url, request) as owner:
             report = await owner.run(request, watcher)
     if watcher.closed is not None:  # the closed output ended the run, which has not failed
         raise watcher.closed

@@ -161,9 +161,10 @@ class DaemonClient:
         """The actions on single records."""
         return self
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
         """Retry quarantined entries."""
-        return await self.post("quarantine/retry", {"ids": list(ids)}, Retried)
+        body = {"ids": list(ids), **({} if collector is None else {"collector": collector})}
+        return await self.post("quarantine/retry", body, Retried)
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Delete quarantined entries and return their number."""

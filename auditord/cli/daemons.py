@@ -18,10 +18,12 @@ import click
 from auditord.cli.installation import load_installation, utc_now
 from auditord.config.merging import CONTROL_FILE
 from auditord.errors import DaemonError
+from auditord_hookspecs import AuditordError
 
 if TYPE_CHECKING:
-    from auditord.actions import Actions
+    from auditord.actions import Actions, RunRequest
     from auditord.cli.daemon_client import DaemonClient
+    from auditord.config.model import Configuration
 
 
 _SILENCE: Final = timedelta(seconds=60)
@@ -126,13 +128,20 @@ def log_to_terminal() -> None:
 
 
 @asynccontextmanager
-async def actions(url: str | None) -> "AsyncGenerator[Actions, None]":
+async def actions(url: str | None, request: "RunRequest | None" = None) -> "AsyncGenerator[Actions, None]":
     """Yield the actions of the daemon at a URL or, without one, of the owner of this host's state folder.
 
-    The owner is the running daemon or, if none runs, this process.
+    The owner is the running daemon or, if none runs, this process. It creates a missing store only for the run of an
+    instance that exists.
+
+    Args:
+        url: the daemon's address.
+        request: the run, if the actions are for one.
 
     Raises:
         StateInUse: a daemon owns the folder and does not answer.
+        UnknownInstance: no enabled instance has the name of the request.
+        AuditordError: there is no request, and no record store.
     """
     if url is not None:
         async with daemon_at(url) as daemon:
@@ -145,5 +154,20 @@ async def actions(url: str | None) -> "AsyncGenerator[Actions, None]":
             return
     from auditord.supervisor import acting  # noqa: PLC0415 slow to import, only if no daemon runs
 
+    _refuse_to_create(installation.configuration, request)
     async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
         yield ourselves
+
+
+def _refuse_to_create(configuration: "Configuration", request: "RunRequest | None") -> None:
+    from auditord.actions import find_section  # noqa: PLC0415 a running daemon checks its requests itself
+    from auditord.config.store_url import is_postgresql, sqlite_path  # noqa: PLC0415 the same
+    from auditord.lake.running import INSTANCE  # noqa: PLC0415 the same
+    from auditord.storage import enabled  # noqa: PLC0415 the same
+
+    if request is not None:
+        plugins = [*enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
+        find_section(request, {"collectors": enabled(configuration.collectors), "plugins": plugins})
+    elif not is_postgresql(configuration.store.url) and not sqlite_path(configuration.store.url).exists():
+        path = sqlite_path(configuration.store.url)
+        raise AuditordError(f"{path}: there is no record store, so there is nothing to change: check --config")

@@ -53,12 +53,15 @@ def show_command(number: int, url: str | None) -> None:
 @click.argument("numbers", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All entries; with --task: all of that collector or sender.")
 @click.option("--task", help="With --all: only entries of this collector or sender.")
+@click.option("--collector", metavar="NAME", help="Convert jobs of a collector that was renamed with this one.")
 @output_option
 @url_option
-def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, output: str, url: str | None) -> None:
+def retry_command(
+    *, numbers: Sequence[int], every: bool, task: str | None, collector: str | None, output: str, url: str | None
+) -> None:
     """Retry entries after their cause has been fixed; entries that fail again stay."""
     _require_choice(numbers, task, every=every)
-    run_async(_retry, None if every else numbers, task, output, url)
+    run_async(_retry, None if every else numbers, task, collector, output, url)
 
 
 @quarantine_command.command("discard")
@@ -85,13 +88,15 @@ def _require_choice(numbers: Sequence[int], task: str | None, *, every: bool) ->
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
 
-async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
+async def _retry(
+    numbers: Sequence[int] | None, task: str | None, collector: str | None, output: str, url: str | None
+) -> None:
     """Retry entries and print the result. The program exits with status 1 if an entry failed again."""
     chosen = await _chosen_numbers(numbers, task, url)
     from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
-        retried = await owner.retry(chosen)
+        retried = await owner.retry(chosen, collector)
     if output == "json":
         write_json(retried)
     else:

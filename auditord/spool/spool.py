@@ -406,6 +406,12 @@ class Spool:
         """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
         return frozenset(await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids))))
 
+    async def quarantine_take_over(self, entry: QuarantineEntry, task: str) -> QuarantineEntry:
+        """Move a job to the quarantine of another collector, unless that has it already; return the entry."""
+        statement = "UPDATE OR IGNORE quarantine SET task = ? WHERE quarantine_id = ? AND stage = 'job'"
+        await self._execute(statement, [(task, entry.quarantine_id)])
+        return await self.quarantine_get(entry.quarantine_id) or entry
+
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Delete entries and return the number deleted."""
         return await self._write(tables.discard, ids)
@@ -499,7 +505,8 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
     if convert is None:
         raise AuditordError(
             f"quarantine entry {entry.quarantine_id}: {entry.task} is no longer configured, or its kind cannot "
-            "convert it again; collect the period again, then discard the entry"
+            "convert it again: if it was renamed, retry with --collector NAME; otherwise collect the period again, "
+            "then discard the entry"
         )
     made = convert(entry.raw_json)
     if made is None:

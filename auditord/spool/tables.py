@@ -268,13 +268,18 @@ def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: d
     connection.executemany(_SET_ASIDE, [_quarantine_row(item, to_micros(now)) for item in things])
 
 
+_LONGEST_REASON: Final = 4_000
+"""Characters. A reason repeats texts of the source, which the raw input has already."""
+
+
 def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    reason = item.reason if len(item.reason) <= _LONGEST_REASON else f"{item.reason[:_LONGEST_REASON]}…"
     given = item.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = item.stage.value
     key = (stage, item.task, item.source_id, _variant(item))
     body = (item.route, len(item.raw), item.limits)
-    return (*key, item.raw, item.reason, now, item.operation, item.alternate_id, *origin, *body)
+    return (*key, item.raw, reason, now, item.operation, item.alternate_id, *origin, *body)
 
 
 def _variant(item: SetAside) -> bytes:
@@ -355,11 +360,11 @@ _FORGET_RUNS: Final = """
         AND number <= (SELECT number FROM run WHERE task = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
 """
 _INSTANCE: Final = """
-    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL, ?4, NULL), ?3 IS NOT NULL)
+    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL AND NOT ?5, ?4, NULL), ?3 IS NOT NULL)
     ON CONFLICT (task) DO UPDATE SET
         kind = ?2,
         last_success_at = coalesce(excluded.last_success_at, last_success_at),
-        failures = iif(?3 IS NULL, 0, failures + 1)
+        failures = iif(?5, failures, iif(?3 IS NULL, 0, failures + 1))
 """
 _RUNS: Final = """
     SELECT task, kind, started_at, duration, error, records, quarantined, skipped, last_success_at, failures
@@ -393,7 +398,7 @@ def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
     counts = (report.records, report.quarantined, json.dumps(report.skipped).encode())
     connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
     connection.execute(_FORGET_RUNS, (report.task, RUNS_KEPT))
-    connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended)))
+    connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended), report.waits))
 
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
@@ -406,7 +411,8 @@ def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
     task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
     when = (from_micros(started), timedelta(microseconds=duration))
     last_success = None if success is None else from_micros(success)
-    return LastRun(task, kind, *when, error, records, quarantined, json.loads(skipped), last_success, failures)
+    counts = (records, quarantined, json.loads(skipped))
+    return LastRun(task, kind, *when, error, *counts, last_success=last_success, failures=failures)
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:

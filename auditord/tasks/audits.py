@@ -118,7 +118,7 @@ _log: Final = logging.getLogger(__name__)
 TASK: Final = "nightly audit"
 """The name of the nightly audit for the clock."""
 
-MISSING: Final = ("missing", "unclosed")
+MISSING: Final = ("missing", "unclosed", "quarantined")
 
 
 class NightlyResult(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class NightlyAudits(Collector):
         return (
             gauge(
                 "auditord_source_missing_records",
-                "Records known to the source that the store lacks or has as open, as of the last nightly audit.",
+                "Runs of the source without a record, or with an open one, as of the last nightly audit.",
                 ("task", "day"),
                 missing.items(),
             ),
@@ -228,9 +228,8 @@ class NightlyAudits(Collector):
         result = NightlyResult(format_time(now()), _missing_by_day(report, window))
         self.results[task] = result
         if count := sum(result.missing.values()):
-            _log.warning(
-                "%s: %s missing: auditord audit %s --repair", task, counted(count, "record is", "records are"), task
-            )
+            records, held = counted(count, "record is", "records are"), report.total("quarantined")
+            _log.warning("%s: %s missing, %d of them in quarantine: auditord audit %s", task, records, held, task)
         await self.spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
 
 

@@ -9,9 +9,20 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from auditord.actions import Closing, Note, Observer, Outcome, RecordActions, Retried, RunRequest, Section
+from auditord.actions import (
+    RUN_SECTIONS,
+    Closing,
+    Note,
+    Observer,
+    Outcome,
+    RecordActions,
+    Retried,
+    RunRequest,
+    Section,
+    find_section,
+)
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.errors import UnsuitableRequest
 from auditord.ingest import transformed_once
 from auditord.spool import QuarantineEntry, Stage, retry
 from auditord.storage import Storage
@@ -50,14 +61,25 @@ class Retries:
         self._spool = storage.spool
         self.discard: Final = storage.spool.quarantine_discard
 
-    async def retry(self, ids: Sequence[int]) -> Retried:
-        """Retry entries, each on its own."""
+    async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
+        """Retry entries, each on its own.
+
+        Args:
+            ids: the numbers of the entries.
+            collector: the collector that takes over jobs of one that is no longer configured.
+        """
         outcome, to_fetch = _Outcome(), defaultdict[tuple[str, bool], list[QuarantineEntry]](list)
         for number in ids:
             entry = await self._spool.quarantine_get(number)
             if entry is None:
                 outcome.failed[number] = "there is no such entry"
-            elif not await self._convert(entry, outcome):
+                continue
+            if collector is not None and collector not in self._instances.enabled("collectors"):
+                outcome.failed[number] = f"no enabled collector '{collector}'"
+                continue
+            if collector is not None and entry.task not in self._instances.collectors:
+                entry = await self._spool.quarantine_take_over(entry, collector)
+            if not await self._convert(entry, outcome):
                 to_fetch[entry.task, entry.operation == "replace"].append(entry)
         for (task, replaces), entries in to_fetch.items():
             await self._fetch(task, entries, outcome, replace=replaces)
@@ -301,10 +323,4 @@ class OnDemand:
         return self._instances.plugin(request.instance, observer, dry_run=request.dry_run)
 
     def _section(self, request: RunRequest) -> Section:
-        sections: Sequence[Section] = ["collectors", "plugins"] if request.section is None else [request.section]
-        for section in sections:
-            if request.instance in self._instances.enabled(section):
-                return section
-        names = [name for section in sections for name in self._instances.enabled(section)]
-        what = " or ".join(section.removesuffix("s") for section in sections)
-        raise UnknownInstance(f"no enabled {what} '{request.instance}'; there are: {', '.join(names) or 'none'}")
+        return find_section(request, {section: self._instances.enabled(section) for section in RUN_SECTIONS})

@@ -198,6 +198,7 @@ class Instances:
             if by_clock and remote_source(config) is None and (behind := await self._behind()):
                 self.skip_tick(name, kind.name)
                 counts.skipped[f"after the restore, {', '.join(behind)} must run successfully first"] += 1
+                counts.waits = True
                 return
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)

@@ -3,6 +3,7 @@
 APScheduler is imported only here. Its jobs only request runs.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Any, Final, NoReturn
 import anyio
 import anyio.lowlevel
 import msgspec
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -79,7 +81,9 @@ class Clock:
         self._random = random
         # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
-        self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+        # Its own executor makes tasks, and logs a traceback for each that is cancelled at the end.
+        executors: Any = {"default": DebugExecutor()}
+        self._scheduler: Any = AsyncIOScheduler(executors=executors, timezone=UTC, job_defaults=defaults)
         self._times: dict[str, timedelta | str] = {}
 
     def add(
@@ -108,10 +112,12 @@ class Clock:
         """
         now = datetime.now(UTC)
 
-        async def tick() -> None:  # async, because APScheduler would run it in a thread otherwise
-            await anyio.sleep(jitter.total_seconds() * self._random())
-            if not turn.tick():
+        def request() -> None:
+            if self._scheduler.running and not turn.tick():
                 on_skipped()
+
+        def tick() -> None:
+            asyncio.get_running_loop().call_later(jitter.total_seconds() * self._random(), request)
 
         self._times[task] = when
         if last_success is None or is_due(when, last_success, now):
@@ -208,6 +214,7 @@ class RunCounts:
     records: int = 0
     quarantined: int = 0
     skipped: Counter[str] = field(default_factory=Counter[str])
+    waits: bool = False
 
 
 class Runnable(msgspec.Struct, frozen=True):
@@ -243,6 +250,7 @@ async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport
         records=counts.records,
         quarantined=counts.quarantined,
         skipped={reason: count for reason, count in counts.skipped.items() if count},
+        waits=counts.waits,
     )
 
 
@@ -378,7 +386,9 @@ class RunReporter:
         self._health.started(section, task, self._now())
 
     async def _finished(self, section: str, write: Callable[[str, RunReport], None], report: RunReport) -> None:
-        if report.error is None:
+        if report.waits:
+            self._health.waits(section, report.task)
+        elif report.error is None:
             self._health.succeeded(section, report.task, report.started + report.duration, running=False)
         else:
             self._health.failed(section, report.task, report.error, running=False)

@@ -119,6 +119,8 @@ class RunReport(msgspec.Struct, frozen=True):
         records: the number of records that reached the spool for the first time in this run.
         quarantined: the number of jobs that went to quarantine.
         skipped: the number of jobs that made no record on purpose, by reason.
+        waits: whether the run did nothing, since it has to wait for another instance. It is neither a success nor a
+            failure.
     """
 
     task: str
@@ -129,3 +131,4 @@ class RunReport(msgspec.Struct, frozen=True):
     records: int = 0
     quarantined: int = 0
     skipped: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    waits: bool = False

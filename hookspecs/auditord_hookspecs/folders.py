@@ -6,12 +6,14 @@ followed, and checks apply to the opened file. Links in the path of the folder i
 :func:`open_regular`, since the administrator chose these paths. All calls block: call them in a worker thread.
 """
 
+import ctypes
 import os
 import pwd
+import re
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from errno import ELOOP, ENOTDIR, ENXIO
+from errno import EEXIST, EINVAL, ELOOP, ENOSYS, ENOTDIR, ENXIO
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final, Self
@@ -24,7 +26,11 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN: Final = ".taken-"
+_MARKED: Final = re.compile(rf"{re.escape(_TAKEN)}[0-9a-f]{{16}}-(.+)", re.DOTALL)
+_RENAME_NOREPLACE: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _MAX_TAIL: Final = 200
+_FEW: Final = 100
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -37,8 +43,11 @@ class UnsafePath(AuditordError):
 
 
 def identity(status: os.stat_result) -> str:
-    """Return a string that changes if the file is written to, or if another file gets its name."""
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+    """Return a string that changes if the file is written to, or if another file gets its name.
+
+    It includes the time of the last change of the inode, which a user cannot set, unlike that of the content.
+    """
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def replace_private(path: Path, content: bytes) -> None:
@@ -131,6 +140,24 @@ class Folder:
         """Make created, renamed and removed names durable."""
         os.fsync(self.descriptor)
 
+    def _rename_new(self, name: str, new: str) -> None:
+        """Rename a file without replacing another one.
+
+        Raises:
+            FileExistsError: the new name exists.
+        """
+        rename = getattr(_LIBC, "renameat2", None)  # musl has none
+        if rename is not None:
+            names = (self.descriptor, os.fsencode(name), self.descriptor, os.fsencode(new), _RENAME_NOREPLACE)
+            if rename(*names) == 0:
+                return
+            if (error := ctypes.get_errno()) not in {EINVAL, ENOSYS}:  # such as NFS, which cannot refuse to replace
+                raise OSError(error, os.strerror(error), name, None, new)
+        with suppress(FileNotFoundError):
+            self.status(new)
+            raise FileExistsError(EEXIST, os.strerror(EEXIST), name, None, new)
+        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
     def _open(self, name: str) -> int:
         try:
             return os.open(name, _READ, dir_fd=self.descriptor)
@@ -185,11 +212,15 @@ class SharedFolder(Folder):
 
         Returns:
             True if the file was unchanged, and so is removed.
+
+        Raises:
+            FileNotFoundError: another user has removed it.
         """
         tail = os.fsencode(name)[-_MAX_TAIL:].decode(errors="ignore")
         temporary = f"{_TAKEN}{token_hex(8)}-{tail}"
-        os.rename(name, temporary, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        is_unchanged = identity(self.status(temporary)) == known
+        self._rename_new(name, temporary)
+        found = identity(self.status(temporary))
+        is_unchanged = found.rpartition(":")[0] == known.rpartition(":")[0]  # a rename changes the inode
         if is_unchanged:
             self.remove(temporary)
         else:
@@ -218,19 +249,29 @@ class SharedFolder(Folder):
             raise
         self.sync()
 
-    def give_back(self) -> None:
+    def give_back(self) -> list[OSError]:
         """Put files back that a killed process was removing with :meth:`take_out`, so that they are read again.
 
-        They get a new name: ``a.csv`` becomes ``a.1f2e3d4c5b6a7988.csv``.
+        They get a new name: ``a.csv`` becomes ``a.1f2e3d4c5b6a7988.csv``. Other names that begin with ``.taken-`` are
+        those of other users.
+
+        Returns:
+            The errors of the files that could not be renamed, and stay.
         """
-        for name in self.names():
-            if name.startswith(_TAKEN):
+        errors = list[OSError]()
+        for name in filter(_MARKED.fullmatch, self.names()):
+            try:
                 self._give_back(name)
+            except FileNotFoundError:
+                pass  # removed by another user
+            except OSError as error:
+                errors.append(error)
+        return errors
 
     def _give_back(self, temporary: str) -> None:
-        mark, _, name = temporary.removeprefix(_TAKEN).partition("-")
-        free = f"{Path(name).stem}.{mark}{Path(name).suffix}"
-        os.rename(temporary, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        name = Path(temporary[len(_TAKEN) + 16 + 1 :])
+        # Random, since another user may have prepared a file under a name that can be predicted.
+        self._rename_new(temporary, f"{name.stem}.{token_hex(8)}{name.suffix}")
 
 
 class PrivateFolder(Folder):
@@ -276,12 +317,16 @@ class PrivateFolder(Folder):
     def rename(self, name: str, wanted: str) -> str:
         """Rename a file durably to ``wanted`` or, if that exists, the next free name (``a.1.csv``); return the name."""
         free, number = wanted, 0
-        while self.exists(free):
-            number += 1
-            free = f"{Path(wanted).stem}.{number}{Path(wanted).suffix}"
-        os.rename(name, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        self.sync()
-        return free
+        while True:
+            try:
+                self._rename_new(name, free)
+            except FileExistsError:
+                number += 1
+                mark = number if number < _FEW else token_hex(8)  # thousands of attempts would be slow
+                free = f"{Path(wanted).stem}.{mark}{Path(wanted).suffix}"
+            else:
+                self.sync()
+                return free
 
     def room(self) -> int:
         """Return the number of free bytes in the folder's file system."""

@@ -45,19 +45,20 @@ def dropped_parser(folder: Path) -> Parser:
 
 
 def _read_all(config: FilesConfig, folder: SharedFolder, name: str, text: bytes) -> None:
-    position, lines = Position(identity(folder.status(name))), 0
+    position, records = Position(identity(folder.status(name))), 0
     while True:
         try:
             part = read_part(config, folder, name, position)
         except InvalidRecord:
             return
-        lines += len(part.outcomes.records) + len(part.outcomes.quarantined)
-        if part.position.whole:
-            break
-        assert part.position.offset > position.offset
+        records += len(part.outcomes.records)
+        assert part.position.whole or part.position.offset > position.offset
         position = part.position
-    # A line that is not blank makes a record or is quarantined: none is lost, but for the header.
+        if position.whole:
+            break
+    # A line that is not blank makes a record, is quarantined or counted: none is lost, but for the header.
     wanted = sum(bool(each.strip()) for each in text.split(b"\n"))
+    lines = records + position.entries + position.more
     assert wanted - lines == (name.endswith(".csv")), (wanted, lines)
 
 

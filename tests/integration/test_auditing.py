@@ -312,14 +312,41 @@ async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(audited: Audit
     found = states(report)
     assert found.pop("queued", 0) + found.pop("stored", 0) == 1
     assert found == {"quarantined": 3, "missing": 1}
-    [discrepancy] = report.discrepancies
-    assert (discrepancy.record_id, discrepancy.day, discrepancy.detail) == ("five", "", "no start")
+    assert not report.complete
+    listed = {each.record_id: (each.state, each.day, each.detail) for each in report.discrepancies}
+    assert listed.pop("five") == ("missing", "", "no start")
+    assert listed.pop("four") == ("quarantined", "", "no cores")
+    assert {state for state, _, _ in listed.values()} == {"quarantined"}
 
 
 async def test_a_job_that_cannot_be_converted_is_repaired_into_quarantine(audited: AuditedDaemon) -> None:
     audited.source.batches = [Batch(quarantined=[Quarantined("five", {}, "no start")])]
+    repairing = await audited.audit(repair=True)
+    assert (repairing.repaired, repairing.complete) == (0, False), "it still has no record"
+    assert repairing.discrepancies[0].detail == "it is in quarantine now: no start"
+    report = await audited.audit()
+    assert (states(report), report.complete, report.quarantined_beside) == ({"quarantined": 1}, False, 0)
+
+
+async def test_a_repair_remembers_the_runs_that_it_stores(audited: AuditedDaemon) -> None:
+    await audited.store(job(2))
+    known = {"run 1": audited.now() + DAY}
+    audited.source.batches = [
+        Batch([job(1)], seen=known),
+        Batch([job(2)], seen={"run 2": audited.now() + DAY}),
+        Batch(quarantined=[Quarantined("five", {}, "no start")], seen={"run 5": audited.now() + DAY}),
+    ]
     assert (await audited.audit(repair=True)).repaired == 1
-    assert states(await audited.audit()) == {"quarantined": 1}
+    async with Spool.opened(audited.folder / "state", audited.now) as spool:
+        assert await spool.seen("jobs", ["run 1", "run 2", "run 5"]) == {"run 1", "run 5"}
+
+
+async def test_jobs_in_quarantine_that_the_source_does_not_list_are_counted(audited: AuditedDaemon) -> None:
+    audited.source.batches = [Batch(quarantined=[Quarantined("five", {}, "no start")])]
+    await audited.audit(repair=True)
+    audited.source.batches = []
+    report = await audited.audit()
+    assert (report.complete, report.quarantined_beside) == (True, 1)
 
 
 async def test_what_was_deleted_on_purpose_stays_deleted(audited: AuditedDaemon) -> None:

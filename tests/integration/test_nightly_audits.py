@@ -62,11 +62,13 @@ async def one_night(audits: NightlyAudits, auditor: Auditor) -> None:
 
 @pytest.mark.anyio
 async def test_a_night_is_counted_by_day_and_kept_over_a_restart(tmp_path: Path) -> None:
-    auditor: Any = Auditor(**{"2026-03-08": {"stored": 5, "missing": 2, "unclosed": 1}, "2026-03-09": {"extra": 1}})
+    auditor: Any = Auditor(
+        **{"2026-03-08": {"stored": 5, "missing": 2, "unclosed": 1}, "2026-03-09": {"extra": 1, "quarantined": 4}}
+    )
     expected = {
         ("auditord_source_missing_records", "slurm", "2026-03-07"): 0,
         ("auditord_source_missing_records", "slurm", "2026-03-08"): 3,
-        ("auditord_source_missing_records", "slurm", "2026-03-09"): 0,
+        ("auditord_source_missing_records", "slurm", "2026-03-09"): 4,
         ("auditord_audit_last_success_timestamp_seconds", "slurm"): NOW.timestamp(),
     }
     async with Spool.opened(tmp_path, lambda: NOW) as spool:

@@ -529,6 +529,7 @@ def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
     with running_daemon(tmp_path, sections(fails)) as daemon:
         report = daemon.finish_run("look")
         assert report.skipped == {"after the restore, jobs must run successfully first": 1}, report
+        assert report.waits
     jobs.mkdir()
     with running_daemon(tmp_path, sections({"kind": "files", "folder": str(jobs)})) as daemon:
         assert daemon.finish_run("jobs").error is None

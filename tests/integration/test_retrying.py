@@ -125,6 +125,29 @@ async def left(folder: Path) -> Sequence[QuarantineEntry]:
         return await spool.quarantine_list()
 
 
+async def test_jobs_of_a_renamed_collector_are_retried_by_its_successor(tmp_path: Path) -> None:
+    source = Source()
+    source.jobs = {"1": {"memory": 4}}
+    (tmp_path / "state").mkdir()
+    async with Spool.opened(tmp_path / "state", now) as spool:
+        whole, lacking = (
+            Quarantined("2", {"id": "2", "memory": 4}, "no site"),
+            Quarantined("1", {"id": "1"}, "no value"),
+        )
+        await spool.enqueue("former", Batch(quarantined=[whole, lacking]), ["local"])
+        await spool.enqueue("slurm", Batch(quarantined=[Quarantined("9", {"id": "9"}, "no value")]), ["local"])
+        numbers = [entry.quarantine_id for entry in await spool.quarantine_list()]
+    async with owned(source, tmp_path) as owner:
+        alone = await owner.retry(numbers[:2])
+        assert (alone.queued, set(alone.failed)) == (0, set(numbers[:2]))
+        assert "retry with --collector NAME" in alone.failed[numbers[0]]
+        mistyped = await owner.retry(numbers[:1], "slrum")
+        assert mistyped.failed == {numbers[0]: "no enabled collector 'slrum'"}
+        retried = await owner.retry(numbers[:2], "slurm")
+        assert (retried.queued, retried.failed) == (2, {})
+    assert [(entry.task, entry.source_id) for entry in await left(tmp_path)] == [("slurm", "9")]
+
+
 async def test_jobs_are_asked_of_their_source_again_some_at_a_time(tmp_path: Path) -> None:
     source, names = Source(), ["1", "2", "3", "4"]
     numbers = await quarantine(tmp_path, names)

@@ -1,10 +1,12 @@
 """The clock: when it asks for runs."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Self
+from typing import Any, Self
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from auditord.tasks import runs
@@ -70,17 +72,19 @@ async def test_a_tick_in_a_run_is_skipped_and_counted() -> None:
 
 
 async def test_jitter_delays_the_first_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = list[float]()
+    loop, delays = asyncio.get_running_loop(), list[float]()
+    call_later = loop.call_later
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    def call_soon(delay: float, callback: Callable[..., object], *args: Any) -> object:
+        delays.append(delay)
+        return call_later(0 if delay == 45 else delay, callback, *args)
 
-    monkeypatch.setattr(anyio, "sleep", sleep)
+    monkeypatch.setattr(loop, "call_later", call_soon)
     clock, turn = Clock(lambda: 0.25), Turn()
     clock.add("slurm", turn, HOUR, timedelta(minutes=3), nothing)
     async with clock.running():
         await within_seconds(lambda: take(turn))
-    assert slept == [45]
+    assert 45 in delays
 
 
 class Ahead(datetime):
@@ -120,6 +124,22 @@ async def test_a_stopped_clock_asks_no_more() -> None:
     async with clock.running():
         await within_seconds(lambda: take(turn))
     await within_seconds(lambda: _quiet(turn))
+
+
+@pytest.mark.parametrize("jitter", [NONE, HOUR])
+@pytest.mark.parametrize("turns_of_the_loop", [0, 1, 2, 5])
+async def test_a_clock_that_is_stopped_as_it_starts_logs_nothing(
+    jitter: timedelta, turns_of_the_loop: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(lambda: 1.0)
+    for number in range(5):
+        clock.add(f"slurm {number}", Turn(), HOUR, jitter, nothing)
+    async with clock.running():
+        for _ in range(turns_of_the_loop):
+            await anyio.lowlevel.checkpoint()
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
+    assert [each.getMessage() for each in caplog.records if each.levelname in {"WARNING", "ERROR"}] == []
 
 
 async def _quiet(turn: Turn) -> None:

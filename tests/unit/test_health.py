@@ -7,6 +7,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -57,6 +58,12 @@ def test_the_life_of_a_task() -> None:
     health.succeeded("collectors", "slurm", NOON, running=False)
     (task,) = health.tasks()
     assert (task.last_error, task.failures, task.last_success) == (None, 0, NOON)
+    health.failed("collectors", "slurm", "sacct is missing", running=False)
+    health.started("collectors", "slurm", NOON + timedelta(hours=1))
+    before = health.tasks()
+    health.waits("collectors", "slurm")
+    (task,) = health.tasks()
+    assert [replace(task, running=True)] == before
 
 
 def lines(registry: CollectorRegistry) -> set[str]:

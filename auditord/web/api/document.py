@@ -74,6 +74,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
         "records": "the number of records that reached the spool for the first time in this run.",
         "quarantined": "the number of jobs that went to quarantine.",
         "skipped": "the number of jobs that made no record on purpose, by reason.",
+        "waits": "true if the run did nothing, since it has to wait for another instance.",
     },
 }
 """Descriptions of the members of types that are defined outside the API."""

@@ -29,6 +29,7 @@ from auditord.web.api.shapes import (
     QuarantinePage,
     Reloaded,
     ReloadWanted,
+    Retry,
     summary,
     with_input,
 )
@@ -130,13 +131,13 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         Permission.OPERATE,
         {200: {JSON: Retried}},
         problems=(*BODY_PROBLEMS, 503),
-        body={JSON: Chosen},
+        body={JSON: Retry},
         guarded=True,
     )
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry entries of the quarantine."""
-        chosen = await decoded(request, Chosen)
-        return json_answer(await self.actions.retry(chosen.ids))
+        chosen = await decoded(request, Retry)
+        return json_answer(await self.actions.retry(chosen.ids, chosen.collector))
 
     @Operation(
         "POST",

@@ -68,6 +68,14 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: list[int]
 
 
+class Retry(Chosen, frozen=True):
+    """Entries to retry."""
+
+    collector: Annotated[
+        str | None, doc("the collector that converts jobs of a collector that is no longer configured.")
+    ] = None
+
+
 class Discarded(msgspec.Struct, frozen=True):
     """The number of deleted entries."""
 

@@ -1,29 +1,26 @@
 """The kind ``files``. A run reads file by file, with some lines per batch."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from anyio import to_thread
 from msgspec.structs import asdict, replace
 
-from auditord_builtin.files.reading import (
+from auditord_builtin.files.places import (
     SUFFIXES,
     Dropped,
     FileChanged,
-    FilesConfig,
-    Position,
     RejectedLines,
     Results,
-    complete_files,
-    convert,
     fail,
+    list_files,
     put_away,
-    read_part,
-    require_usable_name,
+    require_usable,
 )
+from auditord_builtin.files.reading import FilesConfig, Position, convert, read_part
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -35,7 +32,7 @@ from auditord_hookspecs import (
     Window,
 )
 from auditord_hookspecs.checks import Finding, check_folder
-from auditord_hookspecs.folders import SharedFolder, UnsafePath, identity
+from auditord_hookspecs.folders import SharedFolder, identity
 from auditord_hookspecs.wording import counted
 
 
@@ -77,18 +74,28 @@ class _Run:
             AuditordError: some files cannot be used and stay in the folder.
         """
         if not self.context.dry_run:
-            await to_thread.run_sync(self.folder.give_back)
-        now, settle = self.context.now(), self.config.settle
-        files, future = await to_thread.run_sync(complete_files, self.folder, now, settle)
-        self.refused += [f"{self.folder.path / name} is dated in the future: touch it" for name in future]
+            self.results.claim()
+            errors = await to_thread.run_sync(self.folder.give_back)
+            self.refused += [f"{self.folder.path / error.filename}: {error.strerror}" for error in errors]
+        listing = await to_thread.run_sync(list_files, self.folder, self.context.now(), self.config.settle)
+        self.refused += [f"{self.folder.path / name} is dated in the future: touch it" for name in listing.future]
         pending = await self.context.pending()
         if removed := set(pending).difference(self.folder.names()):
+            await to_thread.run_sync(self._keep_rejected, {name: pending[name] for name in removed})
             yield Batch(pending=dict.fromkeys(removed))
-        for number, file in enumerate(files, start=1):
+        if listing.irregular:
+            yield Batch(skipped={"a link, a folder or another name that is no file": listing.irregular})
+        for number, file in enumerate(listing.complete, start=1):
             async for batch in self._collect_file(file, Position.restored(file.identity, pending.get(file.name))):
                 yield batch
-            self.context.report_progress(number / len(files))
+            self.context.report_progress(number / len(listing.complete))
         self._check_refused("stays in place", "stay in place")
+
+    def _keep_rejected(self, removed: Mapping[str, Any]) -> None:  # Any: JSON of the spool
+        """Keep the invalid lines of files that another user removed before they were read to the end."""
+        for name, position in removed.items():
+            if not self.context.dry_run:
+                RejectedLines(self.results.quarantine, name).finish(position["rejected"])
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
         """Yield the window's records from files that were collected before, except those that were rotated like logs.
@@ -101,7 +108,9 @@ class _Run:
             try:
                 async for batch in self._read_again(name, window):
                     yield batch
-            except InvalidRecord as error:
+            except OSError as error:
+                self.refused.append(f"{done.path / name}: {error.strerror}")
+            except AuditordError as error:
                 self.refused.append(f"{done.path / name}: {error}")
         self._check_refused("cannot be read again", "cannot be read again")
 
@@ -124,22 +133,22 @@ class _Run:
         """Yield the batches of a file. Errors in a file do not stop the run."""
         path = self.folder.path / file.name
         try:
-            require_usable_name(self.folder, file.name)
+            require_usable(self.folder, file, self.config.max_file_size)
+            if not self.context.dry_run:
+                await to_thread.run_sync(self.results.require_room, file, self.context.instance_dir)
             async for batch in self._read(file, position):
                 yield batch
         except FileChanged as changed:
             self.context.log.warning("%s; it will be read again", changed)
-        except UnsafePath as unsafe:
-            self.refused.append(str(unsafe))
         except FileNotFoundError:
             self.context.log.warning("%s was removed before it was read", path)
-        except (PermissionError, BlockingIOError) as error:
+        except AuditordError as error:
+            self.refused.append(str(error))
+        except OSError as error:
             self.refused.append(f"{path}: {error.strerror}")
 
     async def _read(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
         rejected = RejectedLines(self.results.quarantine, file.name)
-        if not self.context.dry_run:
-            await to_thread.run_sync(self.results.require_room, file.size)
         while not position.whole:
             try:
                 part = await to_thread.run_sync(read_part, self.config, self.folder, file.name, position)

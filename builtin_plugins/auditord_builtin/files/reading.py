@@ -1,19 +1,11 @@
-"""Find complete files in the drop folder, parse the records in their lines, and move the files to the results.
-
-Programs that drop files can change the drop folder at any time, so all access goes through
-:mod:`auditord_hookspecs.folders`. Results are the daemon's own copies, in folders that only it can write: ``done`` for
-files that were read completely, ``failed`` for those that cannot be read, with the reason in a file beside them, and
-``quarantine`` for the invalid lines of a file, under the file's name.
-"""
+"""Parse the records in the lines of a file, some lines at a time."""
 
 import csv
+import hashlib
 import os
-import shutil
-import stat
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final
 
@@ -21,9 +13,10 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import Field
 
-from auditord_hookspecs import AuditordError, Component, InvalidRecord, LeftOut, Quarantined, Record, RunConfig, Score
+from auditord_builtin.files.places import SUFFIXES, allowed_in_quarantine, open_unchanged
+from auditord_hookspecs import Component, InvalidRecord, LeftOut, Quarantined, Record, RunConfig, Score
 from auditord_hookspecs.config import NonNegativeDuration
-from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, UnsafePath, identity
+from auditord_hookspecs.folders import Folder
 from auditord_hookspecs.mapping import (
     ComponentRule,
     MetaRule,
@@ -37,188 +30,6 @@ from auditord_hookspecs.mapping import (
 from auditord_hookspecs.outcomes import Converted, Outcomes
 from auditord_hookspecs.wire import decode_record, parse_time
 
-_UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
-_LONGEST_NAME: Final = 200
-"""The maximum length of a name in bytes. With additions, it must fit into the file system's 255."""
-
-_RESERVE: Final = 256 << 20
-"""Bytes that copies leave free, since the spool may be on the same file system."""
-
-
-class FileChanged(AuditordError):
-    """A file was changed or replaced while it was read.
-
-    Remedy:
-        none is needed; it is read again once unchanged. Programs should write elsewhere and rename into the folder.
-    """
-
-
-class Dropped(msgspec.Struct, frozen=True):
-    """A complete file. Its identity changes if it is modified or replaced.
-
-    ``changed`` is a POSIX time, since a user can set one that no calendar has.
-    """
-
-    name: str
-    identity: str
-    changed: float
-    size: int
-
-
-_CLOCKS_DIFFER: Final = 60.0
-"""Seconds by which the clock of a file server may be ahead."""
-
-
-def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> tuple[list[Dropped], list[str]]:
-    """Return the complete regular files, oldest first, and the names of those that are dated in the future."""
-    found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
-    complete = [dropped for dropped in found if now.timestamp() - dropped.changed >= settle.total_seconds()]
-    future = [dropped.name for dropped in found if dropped.changed - now.timestamp() > _CLOCKS_DIFFER]
-    return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name)), sorted(future)
-
-
-def _look(folder: SharedFolder, name: str) -> Dropped | None:
-    """Return the file; None if its name marks it as incomplete, or if it is missing or not a regular file."""
-    if name.startswith(".") or name.endswith(_UNFINISHED):
-        return None
-    try:
-        status = folder.status(name)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return Dropped(name, identity(status), status.st_mtime, status.st_size)
-
-
-def require_usable_name(folder: Folder, name: str) -> None:
-    """Check the name of a file.
-
-    Raises:
-        UnsafePath: the name is too long, or not UTF-8.
-    """
-    encoded = os.fsencode(name)
-    if len(encoded) > _LONGEST_NAME:
-        raise UnsafePath(f"{folder.path}: {name[:40]}… is too long a name: use at most {_LONGEST_NAME} bytes")
-    if encoded.decode(errors="replace") != name:
-        raise UnsafePath(f"{folder.path}: the name {name!r} is not UTF-8: rename the file")
-
-
-@contextmanager
-def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO, None, None]:
-    """Open a file that must not change until the end of the context.
-
-    Raises:
-        FileChanged: the file's identity is not the known one, at the start or at the end.
-    """
-
-    def refuse_other(file: BinaryIO) -> None:
-        if identity(os.fstat(file.fileno())) != known:
-            raise FileChanged(f"{folder.path / name} was written to while it was read")
-
-    with folder.open_file(name) as file:
-        refuse_other(file)
-        yield file
-        refuse_other(file)
-
-
-class Results(msgspec.Struct, frozen=True):
-    """The folders for collected files, for unusable ones, and for invalid lines."""
-
-    done: PrivateFolder
-    failed: PrivateFolder
-    quarantine: PrivateFolder
-
-    @classmethod
-    @contextmanager
-    def opened(cls, root: Path) -> Generator["Results", None, None]:
-        """Open the folders below ``root``, and create missing ones.
-
-        Raises:
-            UnsafePath: a folder is a link, belongs to another user, or is writable by others.
-        """
-        with ExitStack() as stack:
-            done, failed, quarantine = (
-                stack.enter_context(PrivateFolder.opened(root, name)) for name in ("done", "failed", "quarantine")
-            )
-            yield cls(done, failed, quarantine)
-
-    def require_room(self, size: int) -> None:
-        """Check that a copy of the file fits on the disk.
-
-        Raises:
-            AuditordError: there is not enough free space.
-        """
-        if self.done.room() < size + _RESERVE:
-            raise AuditordError(
-                f"{self.done.path}: no room for {size} more bytes ({_RESERVE >> 20} MiB stay free): remove old files "
-                "there, or set `results` to another folder"
-            )
-
-
-def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
-    """Copy a processed file durably into a folder, remove the original, and return the copy's name.
-
-    Raises:
-        FileChanged: the file has changed. It stays, and the copy is discarded.
-    """
-    part = f".{file.name}.copy"
-    with open_unchanged(folder, file.name, file.identity) as source, _create(target, part) as copy:
-        shutil.copyfileobj(source, copy)
-        copy.flush()
-        os.fsync(copy.fileno())
-    if not folder.take_out(file.name, file.identity):
-        target.remove(part)
-        raise FileChanged(f"{folder.path / file.name} was replaced by another file while it was read")
-    return target.rename(part, file.name)
-
-
-def _create(target: PrivateFolder, name: str) -> BinaryIO:
-    if target.exists(name):  # left by a killed daemon
-        target.remove(name)
-    return target.create(name)
-
-
-def fail(folder: SharedFolder, file: Dropped, target: PrivateFolder, reason: str) -> None:
-    """Move an unusable file into ``failed``, with the reason."""
-    name = put_away(folder, file, target)
-    with _create(target, f"{name}.reason") as text:
-        text.write(f"{reason}\n".encode())
-
-
-class RejectedLines:
-    """The invalid lines of a file.
-
-    They are appended to ``.<file>.part``. The length of the part is saved with the position in the file, so that lines
-    that a killed daemon wrote after its last save are truncated again.
-    """
-
-    def __init__(self, folder: PrivateFolder, name: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._part = f".{name}.part"
-
-    def keep(self, length: int, lines: bytes) -> int:
-        """Truncate the part to ``length`` bytes, append lines durably, and return the new length."""
-        if not length and not lines:
-            return 0
-        with self._folder.open_to_write(self._part) as part:
-            kept = min(length, part.seek(0, os.SEEK_END))
-            part.truncate(kept)
-            part.seek(kept)
-            part.write(lines)
-            part.flush()
-            os.fsync(part.fileno())
-        return kept + len(lines)
-
-    def finish(self, length: int) -> None:
-        """Rename the part to the name of the file, or remove it if ``length`` is 0. No-op without a part."""
-        if not self._folder.exists(self._part):
-            return
-        if length:
-            self._folder.rename(self._part, self._name)
-        else:
-            self._folder.remove(self._part)
-
 
 class FilesConfig(RunConfig):
     """Records in files, one per line, that another program writes."""
@@ -231,6 +42,9 @@ class FilesConfig(RunConfig):
     )
     settle: NonNegativeDuration = Field(
         default=timedelta(seconds=10), description="A file is complete when it has not changed for this long."
+    )
+    max_file_size: int = Field(
+        default=256 * 1024**2, gt=0, description="A file with more bytes is not read: it stays, and the run fails."
     )
     record_prefix: str = Field(
         default="", description='Prepended to each record\'s id, with a "-"; empty: ids stay unchanged.'
@@ -249,48 +63,76 @@ class FilesConfig(RunConfig):
         return frozenset(columns(self.sites, self.meta, self.components))
 
 
-SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
-
 _PLAIN: Final = frozenset({"record_id", "start_time", "stop_time", "runtime"})
 _NEEDED: Final = ("record_id", "start_time")
 _META: Final = "meta."
 _AMOUNT: Final = "amount."
 _SCORE: Final = "score."
+_NAMED: Final = 10
+"""The number of unknown columns that an error names."""
 
 
-def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
+_MAX_COLUMNS: Final = 1_000
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The columns of a CSV file.
+
+    Args:
+        columns: all columns, in order.
+        scores: the columns of scores and the scores' names, by component.
+    """
+
+    columns: Sequence[str]
+    scores: Mapping[str, Sequence[tuple[str, str]]]
+
+    @classmethod
+    def of(cls, columns: Sequence[str]) -> "Header":
+        """Return the header with these columns."""
+        scores: dict[str, list[tuple[str, str]]] = {
+            name.removeprefix(_AMOUNT): [] for name in columns if name.startswith(_AMOUNT)
+        }
+        for column in columns:
+            if column.startswith(_SCORE) and (found := _split_score(column, scores)):
+                scores[found[0]].append((column, found[1]))
+        return cls(columns, scores)
+
+
+def _split_score(column: str, components: Container[str]) -> tuple[str, str] | None:
+    """Split a column into a component and the name of its score. Both can contain dots."""
+    parts = column.removeprefix(_SCORE).split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if (component := ".".join(parts[:length])) in components:
+            return component, ".".join(parts[length:])
+    return None
+
+
+def read_header(config: FilesConfig, line: bytes) -> Header:
     """Return the columns of a CSV file.
 
     Raises:
-        InvalidRecord: a column is missing, unknown or repeated, so that the file cannot be used.
+        InvalidRecord: there are too many columns, or one is missing, unknown or repeated, so that the file cannot be
+            used.
     """
-    header = _split(line.removeprefix(b"\xef\xbb\xbf"))
-    if missing := [name for name in _NEEDED if name not in header]:
+    if len(line) == _LONGEST:
+        raise InvalidRecord(f"the first line has more than {_LONGEST} bytes")
+    columns = _split(line.removeprefix(b"\xef\xbb\xbf"))
+    if len(columns) > _MAX_COLUMNS:
+        raise InvalidRecord(f"{len(columns)} columns: at most {_MAX_COLUMNS} are allowed")
+    if missing := [name for name in _NEEDED if name not in columns]:
         raise InvalidRecord(f"the first line has no column {', '.join(missing)}")
-    if len(set(header)) != len(header):
+    if len(set(columns)) != len(columns):
         raise InvalidRecord("the first line names a column twice")
-    if unknown := [name for name in header if not _is_known(config, name, header)]:
+    header = Header.of(columns)
+    known = _PLAIN | config.columns | {column for scores in header.scores.values() for column, _ in scores}
+    if unknown := [name for name in columns if name not in known and not name.startswith((_META, _AMOUNT))]:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         raise InvalidRecord(
-            f"unknown columns: {', '.join(map(repr, unknown))}: allowed are {', '.join(sorted(_PLAIN))}, "
-            "meta.<name>, amount.<component>, score.<component>.<score> beside that component's amount, and what the "
-            "collector's sites, meta and components name"
+            f"unknown columns: {', '.join(repr(name[:80]) for name in unknown[:_NAMED])}{more}: allowed are "
+            f"{', '.join(sorted(_PLAIN))}, meta.<name>, amount.<component>, score.<component>.<score> beside that "
+            "component's amount, and what the collector's sites, meta and components name"
         )
     return header
-
-
-def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
-    if name.startswith(_SCORE):
-        return _scored(name, header) is not None
-    return name in _PLAIN or name.startswith((_META, _AMOUNT)) or name in config.columns
-
-
-def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
-    """Split a column into a component and the name of its score. Both can contain dots."""
-    parts = name.removeprefix(_SCORE).split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        if _AMOUNT + ".".join(parts[:length]) in header:
-            return ".".join(parts[:length]), ".".join(parts[length:])
-    return None
 
 
 def _split(line: bytes) -> list[str]:
@@ -301,7 +143,7 @@ def _split(line: bytes) -> list[str]:
     return rows[0] if rows else []
 
 
-def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
+def read_line(config: FilesConfig, header: Header | None, line: bytes) -> Converted:
     """Return the record in a line, and its missing optional components and labels.
 
     Raises:
@@ -314,23 +156,27 @@ def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) ->
     return Converted(record, left_out)
 
 
-def _from_row(config: FilesConfig, header: Sequence[str], values: Sequence[str], left_out: list[LeftOut]) -> Record:
-    if len(values) != len(header):
-        raise InvalidRecord(f"{len(values)} values for {len(header)} columns")
-    row = dict(zip(header, values, strict=True))
+def _from_row(config: FilesConfig, header: Header, values: Sequence[str], left_out: list[LeftOut]) -> Record:
+    if len(values) != len(header.columns):
+        raise InvalidRecord(f"{len(values)} values for {len(header.columns)} columns")
+    row = dict(zip(header.columns, values, strict=True))
     stop = row.get("stop_time", "")
+    own = [
+        Component(
+            name,
+            _whole(row, _AMOUNT + name),
+            tuple(Score(score, float(parse_number(row[column]))) for column, score in scores if row[column]),
+        )
+        for name, scores in header.scores.items()
+        if row[_AMOUNT + name]
+    ]
     return Record(
         record_id=row["record_id"],
         start_time=parse_time(row["start_time"]),
         stop_time=parse_time(stop) if stop else None,
-        components=(*_components(header, row), *build_components(config.components, row, left_out)),
+        components=(*own, *build_components(config.components, row, left_out)),
         meta=_meta(config, row, left_out) or None,
     )
-
-
-def _components(header: Sequence[str], row: Mapping[str, str]) -> tuple[Component, ...]:
-    names = [name.removeprefix(_AMOUNT) for name in header if name.startswith(_AMOUNT) and row[name]]
-    return tuple(Component(name, _whole(row, _AMOUNT + name), _scores(header, row, name)) for name in names)
 
 
 def _whole(row: Mapping[str, str], column: str) -> int:
@@ -338,11 +184,6 @@ def _whole(row: Mapping[str, str], column: str) -> int:
     if number != int(number):
         raise InvalidRecord(f"{column}: {row[column]!r} is not a whole number")
     return int(number)
-
-
-def _scores(header: Sequence[str], row: Mapping[str, str], component: str) -> tuple[Score, ...]:
-    found = ((column, _scored(column, header)) for column in header if column.startswith(_SCORE) and row[column])
-    return tuple(Score(of[1], float(parse_number(row[column]))) for column, of in found if of and of[0] == component)
 
 
 def _meta(config: FilesConfig, row: Mapping[str, str], left_out: list[LeftOut]) -> dict[str, tuple[str, ...]]:
@@ -357,14 +198,27 @@ def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quar
     """Convert a quarantined line again with the current configuration.
 
     Raises:
-        InvalidRecord: the line is still not valid.
+        InvalidRecord: the line is still not valid, or its text is not in the quarantine.
     """
-    return read_line(config, raw["header"], raw["text"].encode()).record
+    if "text" not in raw:
+        raise InvalidRecord("the text is not here: correct the lines in the file, drop that, then discard this entry")
+    header = None if raw["header"] is None else Header.of(raw["header"])
+    return read_line(config, header, raw["text"].encode()).record
 
 
-_LINES: Final = 1_000
-_LONGEST: Final = 1_024**2
+_RECORDS: Final = 1_000
+_LINES: Final = 100_000
+_BYTES: Final = 8 << 20
+"""A batch ends after this many records, lines or bytes. A file of blank lines makes few batches."""
+
+_LONGEST: Final = 1 << 20
 """The maximum length of a line in bytes. A record of the wire contract has 10 kB."""
+
+_ENTRIES: Final = 1_000
+"""The maximum number of entries in the daemon's quarantine for one file."""
+
+_ENTRY: Final = 256
+"""The approximate size of an entry without header and text."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -374,7 +228,10 @@ class Position(msgspec.Struct, frozen=True):
         identity: the identity of the file in its current state.
         offset: the number of processed bytes.
         line: the number of processed lines.
-        rejected: the size of the invalid lines, in bytes.
+        rejected: the size of the header and the invalid lines in ``quarantine``, in bytes.
+        entries: the number of entries in the daemon's quarantine.
+        stored: the size of these entries, in bytes.
+        more: the number of further invalid lines.
         whole: True if the whole file has been read, and only has to be moved.
     """
 
@@ -382,6 +239,9 @@ class Position(msgspec.Struct, frozen=True):
     offset: int = 0
     line: int = 0
     rejected: int = 0
+    entries: int = 0
+    stored: int = 0
+    more: int = 0
     whole: bool = False
 
     @classmethod
@@ -392,7 +252,7 @@ class Position(msgspec.Struct, frozen=True):
 
 @dataclass
 class Part:
-    """The outcomes of some lines, the invalid lines, and the position after the last line."""
+    """The outcomes of some lines, the bytes to append to the invalid lines, and the position after the last line."""
 
     position: Position
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -400,7 +260,7 @@ class Part:
 
 
 def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
-    """Read up to 1,000 lines from a position.
+    """Read up to 1,000 records from a position, and not many more lines without a record.
 
     Raises:
         InvalidRecord: no line of the file can be read, because of its name or its header.
@@ -412,29 +272,84 @@ def read_part(config: FilesConfig, folder: Folder, name: str, position: Position
     if suffix not in SUFFIXES:
         raise InvalidRecord(f"the name must end in one of {', '.join(sorted(SUFFIXES))}, which tells the format")
     with open_unchanged(folder, name, position.identity) as file:
-        header = read_header(config, file.readline(_LONGEST)) if suffix == ".csv" else None
+        first = file.readline(_LONGEST) if suffix == ".csv" else b""
+        header = read_header(config, first) if suffix == ".csv" else None
         if position.offset or header is None:
             file.seek(position.offset)
         part = Part(replace(position, line=position.line or int(header is not None)))
-        _read_lines(config, file, name, header, part)
+        _Reader(config, file, name, first, header, part).read()
     return part
 
 
-def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence[str] | None, part: Part) -> None:
-    number, text = part.position.line, b"\n"
-    last = number + _LINES
-    while number < last and text:
-        text = file.readline(_LONGEST)
-        whole = text
-        while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # too long: keep the beginning, skip the rest
-            whole = file.readline(_LONGEST)
-        number += bool(text)
-        try:
+@dataclass
+class _Reader:
+    """Reads a part of a file.
+
+    Args:
+        first: the header's line, empty if the file has none.
+    """
+
+    config: FilesConfig
+    file: BinaryIO
+    name: str
+    first: bytes
+    header: Header | None
+    part: Part
+
+    def read(self) -> None:
+        """Read some lines."""
+        part, begin, text = self.part, self.file.tell(), b"\n"
+        number, more = part.position.line, part.position.more
+        end, last, records = begin + _BYTES, number + _LINES, part.outcomes.records
+        while text and len(records) < _RECORDS and number < last and self.file.tell() < end:
+            text = self.file.readline(_LONGEST)
+            number += bool(text)
             if text.strip():
-                part.outcomes.add(read_line(config, header, text))
+                self._read_line(number, text)
+        if part.position.more > more:
+            part.outcomes.add(self._count_more(part.position.more))
+        part.position = replace(part.position, offset=self.file.tell(), line=number, whole=not text)
+
+    def _read_line(self, number: int, text: bytes) -> None:
+        if self._skip_rest(text):
+            self._reject(number, text, f"the line has more than {_LONGEST} bytes")
+            return
+        try:
+            self.part.outcomes.add(read_line(self.config, self.header, text))
         except InvalidRecord as error:
-            raw = {"file": name, "line": number, "header": header, "text": text.decode(errors="replace")}
             # The reason does not repeat the place, so that entries with equal reasons are counted together.
-            part.outcomes.add(Quarantined(f"{name}:{number}", raw, str(error)))
-            part.rejected += text if text.endswith(b"\n") else text + b"\n"
-    part.position = replace(part.position, offset=file.tell(), line=number, whole=not text)
+            self._reject(number, text, str(error))
+
+    def _skip_rest(self, text: bytes) -> bool:
+        """Skip the rest of a line that is too long; return whether it is."""
+        is_too_long = len(text) == _LONGEST and not text.endswith(b"\n")
+        while len(text) == _LONGEST and not text.endswith(b"\n"):
+            text = self.file.readline(_LONGEST)
+        return is_too_long
+
+    def _reject(self, number: int, text: bytes, reason: str) -> None:
+        part, position = self.part, self.part.position
+        if not (position.rejected or part.rejected):
+            part.rejected += _ended(self.first)
+        part.rejected += _ended(text)
+        raw: dict[str, object] = {"file": self.name, "line": number}
+        if len(text) < _LONGEST:
+            raw |= {"header": self.header and self.header.columns, "text": text.decode(errors="replace")}
+        stored = position.stored + _ENTRY + (len(self.first) + len(text) if "text" in raw else 0)
+        allowed = allowed_in_quarantine(os.fstat(self.file.fileno()).st_size)
+        if position.entries >= _ENTRIES or stored > allowed:
+            part.position = replace(position, more=position.more + 1)
+            return
+        part.position = replace(position, entries=position.entries + 1, stored=stored)
+        # With a digest, since the next file may have the same name.
+        digest = hashlib.blake2b(self.first + text, digest_size=4).hexdigest()
+        part.outcomes.add(Quarantined(f"{self.name}:{number}:{digest}", raw, reason))
+
+    def _count_more(self, lines: int) -> Quarantined:
+        digest = hashlib.blake2b(self.part.position.identity.encode(), digest_size=4).hexdigest()
+        reason = "and more invalid lines: the folder quarantine of the results has all of them, under the file's name"
+        return Quarantined(f"{self.name}:more:{digest}", {"file": self.name, "lines": lines}, reason)
+
+
+def _ended(line: bytes) -> bytes:
+    return line if not line or line.endswith(b"\n") else line + b"\n"

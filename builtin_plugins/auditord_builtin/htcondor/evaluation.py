@@ -40,6 +40,9 @@ _ENDS_WITHIN: Final = 5.0
 _ATTEMPTS: Final = 2
 """An ad is refused after it crashed this many children. A single crash may have another reason, such as low memory."""
 
+_MOST_TOGETHER: Final = 10
+"""The number of ads that keep the text in which they have run together."""
+
 _PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
 _MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
 
@@ -177,14 +180,15 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
 def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[JobAd]:
     """Return the ad in a text from a history file, or several refused ads that have run together.
 
-    Each refused ad keeps the whole text, since a part of it could make an incomplete record.
+    Each refused ad keeps the whole text, since a part of it could make an incomplete record. If there are many, only
+    the first ad keeps it, and the others are not named.
 
     Raises:
         AuditordError: no child can be started.
     """
     ad = read_ad(evaluator, text, columns)
     parts = [] if ad.reason is None else cut_apart(text)
-    if len(parts) < 2:  # noqa: PLR2004 two ads
+    if not 2 <= len(parts) <= _MOST_TOGETHER:  # noqa: PLR2004 two ads
         return [ad]
     reason = f"an ad was truncated, and the next one begins in its place: {ad.reason}"
     return [replace(ad, row=literals(part, columns), reason=reason) for part in parts]

@@ -11,6 +11,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_LARGEST = 1 << 20
+"""The maximum number of characters of an ad's values."""
+
 
 def main() -> None:
     """Answer each request until standard input ends."""
@@ -45,9 +48,12 @@ def _handle(line: bytes) -> Mapping[str, Any]:  # Any: JSON
     try:
         request = json.loads(line)
         ad = _build_ad(request)
-        return {"texts": [_evaluate(column, ad) for column in request["columns"]]}
+        texts = [_evaluate(column, ad) for column in request["columns"]]
     except Exception as error:  # noqa: BLE001 any error concerns only this ad
         return {"reason": f"{error}" or type(error).__name__}
+    if (size := sum(map(len, texts))) > _LARGEST:  # a few attributes that repeat each other make a gigabyte
+        return {"reason": f"the values have {size} characters, more than {_LARGEST}"}
+    return {"texts": texts}
 
 
 def _build_ad(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd

@@ -41,6 +41,9 @@ JOBS_AT_ONCE: Final = 200
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # not 0, which sacct treats as no start time
 _MARGIN: Final = timedelta(days=1)
+_JUMP: Final = timedelta(hours=1)
+"""The time between two runs after which the clock is suspected to be ahead, unless ``overlap`` is longer."""
+
 _OPEN_REMEMBERED: Final = timedelta(days=30)
 """The time for which a running job's open record is remembered. After that it is sent again, which is a no-op."""
 
@@ -53,12 +56,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
         until: all jobs that ended before this and were known to the database are accounted for.
         rescanned: when the last rescan began. It has missed jobs that have reached the database since.
         rescan_from: the position of the current rescan; None if none is in progress.
+        jumped_from: ``until`` before a long time passed between two runs; None once a job has ended after that. Until
+            then, either the daemon was down, or the clock is ahead now.
     """
 
     earliest: datetime
     until: datetime
     rescanned: datetime
     rescan_from: datetime | None = None
+    jumped_from: datetime | None = None
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a rescan if one is due and none is in progress.
@@ -66,15 +72,21 @@ class Checkpoint(msgspec.Struct, frozen=True):
         It looks back from the previous one, but not further than runs are remembered (``config.memory``).
 
         A time in the future is from a clock that was ahead. Then a rescan is due, even if one is in progress; it starts
-        at the earlier position.
+        at the earlier position. What ended since the clock went ahead is read again, however long ago that was.
         """
         was_ahead = max(self.until, self.rescanned, self.rescan_from or self.until) > now
+        if was_ahead:
+            known = structs.replace(self, until=self.jumped_from or self.until, jumped_from=None)
+        elif self.jumped_from is None and until - self.until > max(config.overlap, _JUMP):
+            known = structs.replace(self, jumped_from=self.until)
+        else:
+            known = self
         goes_on = self.rescan_from is not None or now - self.rescanned < config.rescan_every
         if not config.rescan_window or (goes_on and not was_ahead):
-            return self
+            return known
         previous = max(min(until, self.rescanned), until - config.rescan_every)
         start = max(previous - config.rescan_window, self.earliest)
-        return structs.replace(self, rescanned=now, rescan_from=min(start, self.rescan_from or start))
+        return structs.replace(known, rescanned=now, rescan_from=min(start, self.rescan_from or start))
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -152,13 +164,18 @@ class _NewJobs:
         """Read from the previous ``until`` minus the overlap up to now minus the lag.
 
         If the previous ``until`` is in the future, the clock was ahead. Then ``until`` moves back, and the rescan finds
-        the jobs that ended in the meantime.
+        the jobs that ended in the meantime. A job that has just ended shows that the clock is right.
         """
         config, context, known = self._config, self._context, self._checkpoint
         done = min(known.until, self._until)
         period = Window(max(done - config.overlap, known.earliest), self._until)
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
             async for piece in pieces:
+                recent = self._until - max(config.overlap, _JUMP)
+                if known.jumped_from is not None and any(
+                    _ended_after(run, recent) for run in piece.found.runs.values()
+                ):
+                    known = structs.replace(known, jumped_from=None)
                 if piece.until is not None:
                     self._checkpoint = structs.replace(known, until=max(done, piece.until))
                 yield self._at_checkpoint(await self._account_for(piece.found))
@@ -196,6 +213,13 @@ class _NewJobs:
 
     def _at_checkpoint(self, batch: Batch) -> Batch:
         return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
+
+
+def _ended_after(run: Run, moment: datetime) -> bool:
+    try:
+        return run.end is not None and run.end >= moment
+    except InvalidRecord:
+        return False
 
 
 def _report(context: CollectorContext, period: Window, piece: Piece) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from auditord.tasks.instances import closing
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_builtin.files.collecting import FILES
 from auditord_builtin.files.reading import FilesConfig
@@ -70,17 +71,18 @@ async def keep(
     """Keep batches as the spool does; killed with batch number ``killed``, just before or after that is durable."""
     records: list[Record] = []
     number = 0
-    async for batch in batches:
-        if killed == (number, False):
-            break
-        at.kept.append(batch)
-        records += [item.record if isinstance(item, Produced) else item for item in batch.records]
-        at.pending_values = {
-            key: value for key, value in {**at.pending_values, **batch.pending}.items() if value is not None
-        }
-        if killed == (number, True):
-            break
-        number += 1
+    async with closing(batches):
+        async for batch in batches:
+            if killed == (number, False):
+                break
+            at.kept.append(batch)
+            records += [item.record if isinstance(item, Produced) else item for item in batch.records]
+            at.pending_values = {
+                key: value for key, value in {**at.pending_values, **batch.pending}.items() if value is not None
+            }
+            if killed == (number, True):
+                break
+            number += 1
     return records
 
 
@@ -154,10 +156,12 @@ async def test_one_bad_line_is_set_aside_alone(drop: DropFolder, name: str, pois
     assert ids(await run(config(drop), at)) == (["a-1", "a-2"] if csv else ["1", "2"])
     [bad] = [each for batch in at.kept for each in batch.quarantined]
     number = len(before) + 1
-    assert (bad.source_id, bad.raw["line"]) == (f"{name}:{number}", number)
+    assert bad.source_id.startswith(f"{name}:{number}:")
+    assert bad.raw["line"] == number
     assert name not in bad.reason
     assert drop.tree() == {"done": [name], "quarantine": [name]}
-    assert drop.text(f"quarantine/{name}").startswith(poison[:1_000])
+    header = before[0] if csv else ""
+    assert drop.text(f"quarantine/{name}").startswith(header + poison[:1_000])
     assert FILES.convert
     with pytest.raises(InvalidRecord):
         FILES.convert(config(drop), bad.raw)
@@ -167,7 +171,7 @@ async def test_what_is_not_utf_8_is_set_aside_alone(drop: DropFolder) -> None:
     drop.put("a.csv", CSV.encode() + b"\xff,2026-01-02T03:04:05Z,,,SITE,,,,\n")
     at = context(drop)
     assert len(await run(config(drop), at)) == 2
-    assert (drop.results / "quarantine/a.csv").read_bytes().startswith(b"\xff,")
+    assert (drop.results / "quarantine/a.csv").read_bytes().splitlines()[1].startswith(b"\xff,")
 
 
 async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: DropFolder) -> None:
@@ -203,14 +207,70 @@ async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
     assert reason in drop.text(f"failed/{name}.reason")
 
 
+async def test_too_many_columns_are_refused(drop: DropFolder) -> None:
+    drop.put(
+        "a.csv", f"record_id,start_time,{','.join(f'meta.{number}' for number in range(95_554))}\n" + "x\n" * 3_000
+    )
+    at = context(drop)
+    assert await run(config(drop), at) == []
+    assert drop.tree() == {"failed": ["a.csv", "a.csv.reason"]}
+    assert drop.text("failed/a.csv.reason") == "95556 columns: at most 1000 are allowed\n"
+    assert not [each for batch in at.kept for each in batch.quarantined]
+
+
+@pytest.mark.parametrize("lines", [3_000, 100_000])
+async def test_invalid_lines_are_stored_in_proportion_to_the_file(drop: DropFolder, lines: int) -> None:
+    header = f"record_id,start_time,{','.join(f'meta.{number}'.ljust(200, 'x') for number in range(998))}\n"
+    content = header + "x\n" * lines
+    drop.put("a.csv", content)
+    at = context(drop)
+    assert await run(config(drop), at) == []
+    *entries, more = {each.source_id: each for batch in at.kept for each in batch.quarantined}.values()
+    assert len(entries) + more.raw["lines"] == lines
+    assert more.reason.startswith("and more invalid lines: the folder quarantine")
+    assert sum(len(json.dumps(entry.raw)) for entry in entries) < 5 * len(content) + 20_000
+    assert drop.text("quarantine/a.csv") == content
+    assert FILES.convert
+    with pytest.raises(InvalidRecord, match="the text is not here"):
+        FILES.convert(config(drop), more.raw)
+
+
+async def test_scores_and_components_may_have_dots(drop: DropFolder) -> None:
+    columns = ("amount.a.b", "amount.a", "score.a.b.c.d", "score.a.x", "score.a.b.y")
+    drop.put("a.csv", f"record_id,start_time,{','.join(columns)}\n1,2026-01-01T00:00:00Z,1,2,3,4,5\n")
+    [record] = await run(config(drop), context(drop))
+    scores = {component.name: [(each.name, each.value) for each in component.scores] for component in record.components}
+    assert scores == {"a.b": [("c.d", 3.0), ("y", 5.0)], "a": [("x", 4.0)]}
+
+
+async def test_equal_places_of_two_files_are_two_entries(drop: DropFolder) -> None:
+    """The next file of a name must not replace what the quarantine knows of the first one."""
+    at = context(drop)
+    for text in ("bad\n", "worse\n"):
+        drop.put("a.ndjson", text)
+        await run(config(drop), at)
+    assert len({each.source_id for batch in at.kept for each in batch.quarantined}) == 2
+
+
+async def test_the_invalid_lines_of_a_file_that_is_removed_are_kept(drop: DropFolder) -> None:
+    path = drop.put("a.ndjson", "bad\n" + lines(*map(str, range(1_500))))
+    at = context(drop)
+    await keep(at, FILES.collect(config(drop), at), (0, True))
+    path.unlink()
+    await run(config(drop), at)
+    assert drop.tree() == {"quarantine": ["a.ndjson"]}
+    assert at.pending_values == {}
+
+
 async def test_what_is_not_finished_is_left_alone(drop: DropFolder) -> None:
     for name in ("a.ndjson.tmp", "b.part", ".c.ndjson", "d.csv~"):
         drop.put(name, lines("1"))
     drop.put("e.ndjson", lines("1"), age=timedelta(seconds=9))
     (drop.folder / "f.ndjson").symlink_to("/etc/passwd")
-    before = sorted(path.name for path in drop.folder.iterdir())
-    assert await run(config(drop), context(drop)) == []
+    before, at = sorted(path.name for path in drop.folder.iterdir()), context(drop)
+    assert await run(config(drop), at) == []
     assert sorted(path.name for path in drop.folder.iterdir()) == before
+    assert [dict(batch.skipped) for batch in at.kept] == [{"a link, a folder or another name that is no file": 1}]
 
 
 async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: DropFolder) -> None:

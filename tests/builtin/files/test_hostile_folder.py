@@ -1,6 +1,8 @@
 """A hostile user of the folder gains nothing but records: the folder is theirs, and what the daemon does is not."""
 
+import json
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +11,10 @@ import pytest
 
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_builtin.files.collecting import FILES
+from auditord_builtin.files.places import Results
 from auditord_builtin.files.reading import FilesConfig
 from auditord_hookspecs import AuditordError
-from auditord_hookspecs.folders import PrivateFolder
+from auditord_hookspecs.folders import PrivateFolder, SharedFolder
 from auditord_hookspecs.wire import encode_record
 from tests.other_user import as_nobody, give_to_nobody, needs_root
 
@@ -145,14 +148,13 @@ async def test_a_file_that_takes_the_name_in_the_last_moment_is_kept_and_read(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (site.drop / "x.ndjson").write_text(_line(1) + "\n")
-    rename = os.rename
+    take_out = SharedFolder.take_out
 
-    def overtaken(source: str, *rest: Any, **options: Any) -> None:
-        if source == "x.ndjson":
-            site.attack(f"echo '{_line(2)}' > new.part; mv new.part x.ndjson")
-        rename(source, *rest, **options)
+    def overtaken(folder: SharedFolder, name: str, known: str) -> bool:
+        site.attack(f"echo '{_line(2)}' > new.part; mv new.part x.ndjson")
+        return take_out(folder, name, known)
 
-    monkeypatch.setattr(os, "rename", overtaken)
+    monkeypatch.setattr(SharedFolder, "take_out", overtaken)
     assert await site.run() == ["1"]
     monkeypatch.undo()
     assert site.found("done") == []
@@ -163,7 +165,89 @@ async def test_a_file_that_takes_the_name_in_the_last_moment_is_kept_and_read(
 async def test_what_a_killed_daemon_was_taking_out_is_read_again(site: Site) -> None:
     (site.drop / ".taken-0123456789abcdef-x.ndjson").write_text(_line(1) + "\n")
     assert await site.run() == ["1"]
-    assert site.found("done") == ["x.0123456789abcdef.ndjson"]
+    [name] = site.found("done")
+    assert re.fullmatch(r"x\.[0-9a-f]{16}\.ndjson", name)
+
+
+async def test_a_file_that_is_removed_while_it_is_put_away_is_in_done(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.attack(f"echo '{LINE}' > x.ndjson")
+    take_out = SharedFolder.take_out
+
+    def overtaken(folder: SharedFolder, name: str, known: str) -> bool:
+        site.attack("rm x.ndjson")
+        return take_out(folder, name, known)
+
+    monkeypatch.setattr(SharedFolder, "take_out", overtaken)
+    assert await site.run() == ["1"]
+    assert site.found("done") == ["x.ndjson"]
+
+
+async def test_a_mark_that_is_not_ours_stays_where_it_is(site: Site) -> None:
+    site.attack(
+        f"touch .taken- .taken-x; echo '{LINE}' > ok.ndjson; echo 1 > .taken-2026-june.csv; echo 2 > june.2026.csv"
+    )
+    site.attack("echo 3 > .taken-0123456789ABCDEF-y.csv; echo record_id,start_time > june.2026.csv")
+    assert await site.run() == ["1"]
+    assert site.found("done") == ["june.2026.csv", "ok.ndjson"]
+    names = {".taken-", ".taken-x", ".taken-2026-june.csv", ".taken-0123456789ABCDEF-y.csv"}
+    assert {path.name for path in site.drop.iterdir()} == names
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("size", ["10T", "50G"])
+async def test_a_huge_file_stays_and_the_others_are_collected(site: Site, size: str) -> None:
+    site.attack(f"truncate -s {size} huge.ndjson; touch -d @0 huge.ndjson; echo '{LINE}' > ok.ndjson")
+    with pytest.raises(
+        AuditordError, match=r"1 file stays in place: \S+/huge.ndjson has \d+ bytes: split it, or raise"
+    ):
+        await site.run()
+    assert site.found("done") == ["ok.ndjson"]
+
+
+async def test_each_owner_has_a_turn(site: Site) -> None:
+    for number in range(3):
+        site.attack(f"echo '{_line(number)}' > {number}.ndjson; touch -d @{number} {number}.ndjson")
+    (site.drop / "mine.ndjson").write_text(_line(9) + "\n")
+    assert await site.run() == ["0", "9", "1", "2"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("line", ["", "x"])
+async def test_lines_without_a_record_make_few_batches(site: Site, line: str) -> None:
+    site.attack(f"yes '{line}' | head -n 300000 > x.ndjson; echo '{LINE}' >> x.ndjson")
+    assert await site.run() == ["1"]
+    assert len(site.context.kept) < 8
+
+
+@pytest.mark.timeout(60)
+async def test_a_file_without_room_stays_and_the_others_are_collected(site: Site) -> None:
+    site.attack(f"truncate -s 10T huge.ndjson; touch -d @0 huge.ndjson; echo '{LINE}' > ok.ndjson")
+    with pytest.raises(AuditordError, match=r"1 file stays in place: \S+: no room for the \d+ bytes that huge.ndjson"):
+        await site.run(max_file_size=1 << 62)
+    assert site.found("done") == ["ok.ndjson"]
+
+
+@pytest.mark.timeout(60)
+async def test_holes_stay_holes(site: Site) -> None:
+    site.attack(f"echo '{LINE}' > x.ndjson; truncate -s 100M x.ndjson; echo >> x.ndjson; echo '{_line(2)}' >> x.ndjson")
+    assert await site.run() == ["1", "2"]
+    copy = site.instance_dir / "done/x.ndjson"
+    assert copy.stat().st_size > 100 << 20
+    assert copy.stat().st_blocks * 512 < 1 << 20
+    assert copy.read_bytes().strip(b"\0\n").endswith(_line(2).encode())
+    [entry] = [each for batch in site.context.kept for each in batch.quarantined]
+    assert len(json.dumps(entry.raw)) < 1_000
+
+
+async def test_two_collectors_do_not_share_results(site: Site) -> None:
+    site.attack(f"echo '{LINE}' > x.ndjson")
+    with Results.opened(site.instance_dir) as results:
+        results.claim()
+        with pytest.raises(AuditordError, match="another collector uses it: set `results`"):
+            await site.run()
+    assert await site.run() == ["1"]
 
 
 async def test_what_does_not_fit_stays_and_the_reason_is_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +257,6 @@ async def test_what_does_not_fit_stays_and_the_reason_is_reported(site: Site, mo
         return 1_000
 
     monkeypatch.setattr(PrivateFolder, "room", almost_full)
-    with pytest.raises(AuditordError, match=r"no room for .* more bytes"):
+    with pytest.raises(AuditordError, match=r"no room for the .* bytes that x.ndjson may need"):
         await site.run()
     assert (site.drop / "x.ndjson").exists()

@@ -243,6 +243,40 @@ async def test_a_clock_that_was_ahead_for_one_run_hides_no_jobs() -> None:
     assert await run(config(rescan_window="0s"), at) == ["slurm-3"], "the checkpoint is right again"
 
 
+@pytest.mark.parametrize(("ahead", "days"), [(30, 20), (30, 60), (400, 20), (9, 20)])
+@pytest.mark.parametrize("window", ["7d", "0s"])
+async def test_a_clock_that_was_ahead_for_long_hides_no_jobs(ahead: int, days: int, window: str) -> None:
+    at, chosen = context(sacct := Sacct()), config(rescan_window=window)
+    sacct.add("1", NOW - HOUR)
+    found = [*await run(chosen, at)]
+    for day in range(1, days + 1):
+        sacct.add(str(day + 1), NOW + timedelta(days=day))
+        at.moment = NOW + timedelta(days=ahead + day, minutes=5)
+        found += await run(chosen, at)
+    at.moment = NOW + timedelta(days=days, minutes=5)
+    found += await run(chosen, at)
+    assert set(found) == {f"slurm-{number}" for number in range(1, days + 2)}  # a run that is sent again counts once
+    assert at.checkpoint["jumped_from"] is None
+    assert await run(chosen, at) == []
+
+
+async def test_a_pause_of_the_daemon_is_no_jump_of_the_clock() -> None:
+    at = context(sacct := Sacct())
+    sacct.add("0", NOW - timedelta(minutes=5))
+    await run(config(), at)
+    at.moment = NOW + timedelta(days=30)
+    await run(config(), at)
+    assert datetime.fromisoformat(at.checkpoint["jumped_from"]) == NOW
+    sacct.add("1", NOW + timedelta(days=31))
+    at.moment = NOW + timedelta(days=31, minutes=5)
+    assert await run(config(), at) == ["slurm-1"]
+    assert at.checkpoint["jumped_from"] is None
+    sacct.calls.clear()
+    at.moment -= timedelta(minutes=2)
+    await run(config(), at)
+    assert min(call["starttime"] for call in sacct.calls) > f"{NOW + timedelta(days=22):%Y-%m-%d}"
+
+
 async def test_a_rescan_that_was_broken_off_while_the_clock_was_ahead_does_not_prevent_others() -> None:
     at = context(sacct := Sacct())
     await run(config(), at)

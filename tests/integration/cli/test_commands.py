@@ -54,6 +54,27 @@ def test_the_version_names_what_it_is_made_of(run: Run) -> None:
     assert not any(line.startswith(("pytest", "mypy")) for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["collect", "slrum"], "no enabled collector 'slrum'; there are: slurm"),
+        (["audit", "slrum"], "no enabled collector 'slrum'; there are: slurm"),
+        (["trigger", "slrum"], "no enabled collector or plugin 'slrum'; there are: slurm, nightly"),
+        (["trigger", "idle"], "no enabled collector or plugin 'idle'; there are: slurm, nightly"),
+        (["quarantine", "discard", "1", "--yes"], "there is no record store, so there is nothing to change"),
+    ],
+)
+def test_a_mistyped_name_creates_no_store(
+    run: Run, written: Callable[[str], Path], tmp_path: Path, words: Sequence[str], message: str
+) -> None:
+    plugins = {"nightly": {"kind": "open_records"}, "idle": {"kind": "open_records", "enabled": False}}
+    sections = {"collectors": {"slurm": {"kind": "files", "folder": str(tmp_path)}}, "plugins": plugins}
+    config = written(json.dumps({"state_dir": str(tmp_path / "state"), **sections}))
+    failed = run("--config", config, *words)
+    assert (failed.exit_code, message in str(failed.exception)) == (1, True), failed.exception
+    assert not (tmp_path / "state").exists()
+
+
 def test_wrong_usage_ends_with_2(run: Run) -> None:
     assert run("nonsense").exit_code == 2
     assert run("config", "show", "--output", "xml").exit_code == 2

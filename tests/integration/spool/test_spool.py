@@ -400,6 +400,9 @@ async def test_the_last_run_remembers_the_last_success(spool: Spool) -> None:
         await spool.record_run(RunReport("slurm", "slurm", NOON + 60 * SECOND, SECOND, error="sacct is missing"))
     last = (await spool.last_runs())["slurm"][0]
     assert (last.error, last.failures, last.last_success) == ("sacct is missing", 2, NOON + 2 * SECOND)
+    await spool.record_run(RunReport("slurm", "slurm", NOON + 90 * SECOND, SECOND, skipped={"wait": 1}, waits=True))
+    last = (await spool.last_runs())["slurm"][0]
+    assert (last.failures, last.last_success, last.skipped) == (2, NOON + 2 * SECOND, {"wait": 1})
     await spool.record_run(good)
     last = (await spool.last_runs())["slurm"][0]
     assert (last.error, last.failures, last.records, last.skipped) == (None, 0, 5, {"never started": 2})

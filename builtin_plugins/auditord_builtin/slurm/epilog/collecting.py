@@ -127,6 +127,8 @@ def _read_safely(folder: SharedFolder, name: str, now: datetime) -> JobNote | Un
         return _read(folder, name, now)
     except UnsafePath as error:  # auditord-epilog creates neither links nor FIFOs
         return error
+    except PermissionError as error:
+        return UnsafePath(f"{folder.path / name}: {error.strerror}")
     except FileNotFoundError:
         return None
 
@@ -134,8 +136,13 @@ def _read_safely(folder: SharedFolder, name: str, now: datetime) -> JobNote | Un
 def _read(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadable | None:
     with folder.open_file(name) as opened:
         content = opened.read(_LONGEST)
-        noted = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC)
+        changed = os.fstat(opened.fileno()).st_mtime
     match = _NAME.fullmatch(name)
+    try:
+        noted = datetime.fromtimestamp(changed, UTC)
+    except (OverflowError, ValueError, OSError):  # somebody has set a time that no calendar has
+        match = None
+        noted = now
     if match is None:
         return Unreadable(name, content.decode(errors="replace"))
     if not content.endswith(_END) and now - noted < _BEING_WRITTEN:
@@ -452,7 +459,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         return
     notes, broken = await _look(config, context)
     if broken:
-        reason = "{} is not a note of auditord-epilog: its name contains no job id; check it and discard it"
+        reason = "{} is not a note of auditord-epilog: its name has no job id, or it has no date; check and discard it"
         yield Batch(
             quarantined=[
                 Quarantined(f"note/{each.name}", {"note": each.name, "content": each.content}, reason.format(each.name))

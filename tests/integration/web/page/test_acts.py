@@ -142,6 +142,11 @@ def test_a_dry_run_shows_what_would_be_and_keeps_nothing(people: dict[str, Brows
 
 def test_quarantined_entries_are_retried_and_forgotten(people: dict[str, Browser]) -> None:
     operator = people["operator"]
+    for path in ("/", "/operations"):
+        shown = operator.get(path).text
+        assert "entries in quarantine are not accounted for: " in shown
+        assert "Everything works" not in shown
+        assert "Accounting is healthy" not in shown
     assert re.search(r"by reason.*<td>.*jobs.*has no &lt;end&gt;", operator.get("/operations").text, re.DOTALL)
     page = operator.get("/operations/quarantine?task=jobs").text
     numbers = re.findall(r'name="id" value="(\d+)"', page)
@@ -154,6 +159,7 @@ def test_quarantined_entries_are_retried_and_forgotten(people: dict[str, Browser
     forgotten = confirmed(operator, "/operations/quarantine/discard?task=jobs").text
     assert re.search(r"Deleted entries: [1-9]", forgotten)
     assert "The quarantine is empty" in operator.get("/operations/quarantine").text
+    assert "not accounted for" not in operator.get("/operations").text
     assert operator.get("/operations/quarantine/retry").status == 400
 
 
