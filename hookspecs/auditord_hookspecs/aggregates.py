@@ -19,7 +19,7 @@ import msgspec
 
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
 from auditord_hookspecs.records import Record
-from auditord_hookspecs.zones import UTC_NAME, clock_changes
+from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 # The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
@@ -50,6 +50,19 @@ class CalendarUnit(Enum):
                 return day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
             case CalendarUnit.YEAR:
                 return day.replace(month=1, day=1)
+
+    def next_first_day(self, first: date) -> date:
+        """Return the first day of the next period, given that of a period."""
+        return self.first_day(first + timedelta(days=_LONGEST_PERIODS[self]))
+
+
+_LONGEST_PERIODS: Final[Mapping[CalendarUnit, int]] = {
+    CalendarUnit.DAY: 1,
+    CalendarUnit.WEEK: 7,
+    CalendarUnit.MONTH: 31,
+    CalendarUnit.QUARTER: 92,
+    CalendarUnit.YEAR: 366,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,7 @@ class CalendarPeriod(msgspec.Struct, frozen=True):
     zone: str = UTC_NAME
 
     def __post_init__(self) -> None:
-        clock_changes(self.zone)
+        zone_named(self.zone)
 
 
 Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsRuntime | ScoreValue | CalendarPeriod

@@ -209,7 +209,7 @@ class PostgresRecordStore(RecordStore):
                 await connection.execute(QUERIES["prepare_sums"])
                 rolled = await run(connection, rolled_part(query)) if from_cells else None
                 released = await run(connection, read_released())
-                compiled = compile_aggregate(query, dialect, rolled)
+                compiled = await asyncio.to_thread(compile_aggregate, query, dialect, rolled)
                 folding = Folding(query, compiled.parts)
                 async with aclosing(_pages(connection, compiled.statement)) as pages:
                     async for page in pages:

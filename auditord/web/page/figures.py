@@ -18,7 +18,7 @@ from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, R
 from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.report import condensed, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.page import charts
@@ -223,7 +223,7 @@ class Figures(msgspec.Struct, frozen=True):
         found: list[float | None] = []
         for begin in bins:
             first = max(begin, window.start.date())
-            end = min(following(begin, unit), window.stop.date())
+            end = min(unit.next_first_day(begin), window.stop.date())
             start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
             amount = pledged(self.pledges, report.question, Window(start, stop))
             found.append(None if amount is None else float(amount))
@@ -242,7 +242,7 @@ def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Se
     last = min(window.stop - timedelta(microseconds=1), max(here, window.start)).date()
     while begin <= max([last, *known]):
         bins.append(begin)
-        begin = following(begin, unit)
+        begin = unit.next_first_day(begin)
     return bins
 
 
@@ -408,7 +408,7 @@ class Charts(msgspec.Struct, frozen=True):
 
     def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit, of_values: str) -> Axis:
         """Return the time axis, whose labels link to their bins."""
-        ends = [following(begin, unit) for begin in bins]
+        ends = [unit.next_first_day(begin) for begin in bins]
         links = (
             []
             if unit is CalendarUnit.DAY
@@ -430,7 +430,8 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
         return {}
     start, stop = window.start.date(), window.stop.date()
     return {
-        begin: f"from={max(begin, start)}&to={min(following(begin, unit), stop) - timedelta(days=1)}" for begin in bins
+        begin: f"from={max(begin, start)}&to={min(unit.next_first_day(begin), stop) - timedelta(days=1)}"
+        for begin in bins
     }
 
 
