@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from auditord.reporting import MEASURES
-from auditord.web.page.query_string import MOST_ROWS
+from auditord.web.limits import MOST_ROWS
 from auditord.web.page.usage import FORMS
 from tests.access_decisions import DECISIONS
 

@@ -38,6 +38,7 @@ from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
+from auditord.web.limits import FEW_GROUPS, MANY_GROUPS
 from auditord.web.requests import client_key
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, TooManyGroups
 
@@ -234,12 +235,6 @@ Aggregate: TypeAlias = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 PATIENCE: Final = 60.0
 """Seconds that an answer may wait for its turn."""
-
-FEW_GROUPS: Final = 10_000
-"""The most groups of a query in an ordinary place: some 10 MB."""
-
-MANY_GROUPS: Final = 50_000
-"""The most groups of a query in a place for large answers: some 60 MB including the response."""
 
 _LARGE: Final = 2
 _THREADS: Final = 4

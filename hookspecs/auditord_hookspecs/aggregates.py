@@ -24,6 +24,10 @@ from auditord_hookspecs.zones import UTC_NAME, zone_named
 # The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
+SUMS_PER_GROUP: Final = 5
+"""The most sums of an answer, as a multiple of :attr:`AggregateQuery.most_groups`. Each group counts as one, and so do
+each component, each score, and each value of a score in it."""
+
 _LARGEST: Final = 1e300
 """A million floats of this size still have a sum that is a float."""
 
@@ -192,7 +196,8 @@ class AggregateQuery(msgspec.Struct, frozen=True):
         usage: the components to sum up.
         window: limits the runtime of each record to its overlap with this window.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
-        most_groups: the store raises :class:`TooManyGroups` if there are more groups; None: no limit.
+        most_groups: the store raises :class:`TooManyGroups` if there are more groups, or more than
+            :data:`SUMS_PER_GROUP` times as many sums; None: no limit.
 
     Example::
 

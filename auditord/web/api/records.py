@@ -32,6 +32,7 @@ from auditord.web.api.operation import (
     read_given,
 )
 from auditord.web.api.shapes import RecordPage, StoredRecord
+from auditord.web.limits import LARGEST_PAGE
 from auditord.web.problems import Refused
 from auditord.web.record_query import (
     CONDITIONS,
@@ -71,9 +72,6 @@ from auditord_hookspecs.wire import decode_record, format_time, parse_time
 Format: TypeAlias = Literal["json", "ndjson"]
 
 DEFAULT_PAGE: Final = 1_000
-LARGEST_PAGE: Final = 10_000
-"""The most records of a JSON response, which clients read into memory as a whole. NDJSON has no limit."""
-
 NDJSON: Final = "application/x-ndjson"
 
 LIMIT: Final = Whole(least=1)

@@ -21,13 +21,14 @@ from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condensed, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
+from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
-from auditord.web.page.query_string import MOST_ROWS, View
+from auditord.web.page.query_string import View
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key
-from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
+from auditord.web.streams import Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
@@ -38,9 +39,6 @@ OTHERS: Final = 8
 """The colour of the row that sums all but the largest rows."""
 
 MOST_COLOURS: Final = 8
-
-MOST_CELLS: Final = 1_000_000
-"""The most cells (rows times bins) of a file."""
 
 _GAP: Final = Mark(None, "")
 

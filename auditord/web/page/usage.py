@@ -21,10 +21,11 @@ from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
+from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compared, moves, name_of_bin
 from auditord.web.page.numbers import percent, shown, with_unit
-from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, NO_BIN, View, read_view
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
