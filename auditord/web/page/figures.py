@@ -27,9 +27,9 @@ from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.page.query_string import View
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, client_key
+from auditord.web.requests import RecordsFor, client_key, principal_of
 from auditord.web.streams import Aggregate, ReadingPlaces
-from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
+from auditord_hookspecs import AggregateQuery, Aggregates, Permission, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.wording import counted
@@ -213,17 +213,31 @@ class Figures(msgspec.Struct, frozen=True):
         """Return every bin of the report's window up to the present, with or without records."""
         return bins_of(report.question, self.now(), report.bins)
 
-    def pledge_line(self, report: Report, bins: Sequence[date]) -> Sequence[float | None]:
+    def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
+        """Return the pledges that may be compared with a question's figures.
+
+        The sender of the request must be allowed to see every record that the question is about. Others would see what
+        was promised to somebody else, beside figures that are only a part of the usage.
+        """
+        principal = principal_of(request)
+        if principal is None:
+            return self.pledges
+        wanted = {question.keys.key(name): value for name, value in question.filters}
+        rows = [role.rows or {} for role in principal.having(Permission.READ)]
+        sees_all = any(all(wanted.get(key) in values for key, values in each.items()) for each in rows)
+        return self.pledges if sees_all else ()
+
+    def pledge_line(self, report: Report, bins: Sequence[date], pledges: Sequence[Pledge]) -> Sequence[float | None]:
         """Return the pledge for each bin, cut to the report's window; empty without pledges."""
         unit, window = report.question.bin, report.question.window
-        if unit is None or window is None or not self.pledges:
+        if unit is None or window is None or not pledges:
             return ()
         found: list[float | None] = []
         for begin in bins:
             first = max(begin, window.start.date())
             end = min(unit.next_first_day(begin), window.stop.date())
             start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = pledged(self.pledges, report.question, Window(start, stop))
+            amount = pledged(pledges, report.question, Window(start, stop))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
