@@ -352,6 +352,12 @@ def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     assert list(csv_pieces(grid_of(made)))[1] == "'=1+1,1\n"
 
 
+def test_the_name_of_a_label_is_no_formula_in_the_header() -> None:
+    question = Question((MEASURES["jobs"],), "meta:x;=1")
+    made = make_report(question, aggregate_records([job("x", 0, 1, 1, "y")], question.query()))
+    assert next(csv_pieces(grid_of(made))) == '"meta:x;\'=1",jobs\n'
+
+
 @pytest.mark.parametrize(
     ("unit", "window", "zone", "now", "parts"),
     [
