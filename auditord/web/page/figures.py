@@ -216,8 +216,8 @@ class Figures(msgspec.Struct, frozen=True):
     def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
         """Return the pledges that may be compared with a question's figures.
 
-        The sender of the request must be allowed to see every record that the question is about. Others would see what
-        was promised to somebody else, beside figures that are only a part of the usage.
+        The sender of the request must be allowed to see every record that the question is about. Others would see the
+        pledges of other sites and groups, and compare them with a part of the usage.
         """
         principal = principal_of(request)
         if principal is None:
