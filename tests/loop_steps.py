@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from heapq import heappushpop
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -43,7 +43,7 @@ def _name(handle: Any) -> str:  # Any: a private class of asyncio
     task = getattr(call, "__self__", None)
     if not isinstance(task, asyncio.Task):
         return repr(call)
-    coroutine: Any = task.get_coro()  # Any: what it awaits may be of any class
+    coroutine = cast("Any", task.get_coro())  # Any: what it awaits may be of any class
     inner = list[str]()
     while coroutine is not None:
         inner.append(getattr(coroutine, "__qualname__", repr(coroutine)))

@@ -233,11 +233,52 @@ T = TypeVar("T")
 
 Aggregate: TypeAlias = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
-PATIENCE: Final = 60.0
-"""Seconds that an answer may wait for its turn."""
+PATIENCE: Final = 30.0
+"""Seconds that an answer may wait for its turn, counted from its first wait. So half of a client's patience remains."""
 
 _LARGE: Final = 2
 _THREADS: Final = 4
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class GrowingPlace:
+    """The place of an answer that may turn out to be large. All its waits together last for :data:`PATIENCE`.
+
+    Args:
+        stack: holds the place.
+        take_large: returns a context that holds a large place.
+    """
+
+    def __init__(self, stack: AsyncExitStack, take_large: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        self._stack = stack
+        self._take_large = take_large
+        self._is_large = False
+
+    async def grow(self) -> None:
+        """Exchange an ordinary place for a large one. The caller should hold nothing large while it waits.
+
+        Raises:
+            StoreUnavailable: no place became free in time.
+        """
+        if not self._is_large:
+            await self._stack.aclose()
+            await self._stack.enter_async_context(self._take_large())
+            self._is_large = True
+
+    async def sum_up(self, aggregate: Aggregate, query: AggregateQuery) -> Aggregates:
+        """Return sums. If there are many groups, exchange the place for a large one first.
+
+        Raises:
+            TooManyGroups: there are more than :data:`MANY_GROUPS`.
+        """
+        if not self._is_large:
+            with suppress(TooManyGroups):  # left before the retry, because the traceback refers to the sums
+                return await aggregate(replace(query, most_groups=FEW_GROUPS))
+            await self.grow()
+        return await aggregate(replace(query, most_groups=MANY_GROUPS))
 
 
 class ReadingPlaces:
@@ -260,25 +301,37 @@ class ReadingPlaces:
         """Return whether others wait for a place that this principal may hold."""
         return self._any.is_wanted(who) or self._large.is_wanted(who)
 
-    def one(self, who: str) -> AbstractAsyncContextManager[None]:
+    def one(self, who: str, patience: float = PATIENCE) -> AbstractAsyncContextManager[None]:
         """Hold a place within the context, waiting for it if necessary.
 
         Raises:
             StoreUnavailable: no place became free in time.
         """
         late = StoreUnavailable("other answers used up api.max_long_reads for too long")
-        return held_in_time(self._any, who, 1, PATIENCE, late)
+        return held_in_time(self._any, who, 1, patience, late)
 
     @asynccontextmanager
-    async def large(self, who: str) -> AsyncGenerator[None, None]:
+    async def large(self, who: str, patience: float = PATIENCE) -> AsyncGenerator[None, None]:
         """Hold a place for a large answer and an ordinary place within the context.
 
         Raises:
             StoreUnavailable: no place became free in time.
         """
-        late = StoreUnavailable("other large answers took too long")
-        async with held_in_time(self._large, who, 1, PATIENCE, late), self.one(who):
+        late, until = StoreUnavailable("other large answers took too long"), _now() + patience
+        async with held_in_time(self._large, who, 1, patience, late), self.one(who, until - _now()):
             yield
+
+    @asynccontextmanager
+    async def growing(self, who: str) -> AsyncGenerator["GrowingPlace", None]:
+        """Hold an ordinary place within the context, which can be exchanged for a large one.
+
+        Raises:
+            StoreUnavailable: no place became free in time.
+        """
+        until = _now() + PATIENCE
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.one(who))
+            yield GrowingPlace(stack, lambda: self.large(who, until - _now()))
 
     @asynccontextmanager
     async def few(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
@@ -297,14 +350,8 @@ class ReadingPlaces:
         Raises:
             TooManyGroups: there are more than :data:`MANY_GROUPS`.
         """
-        async with AsyncExitStack() as stack:
-            found = None
-            with suppress(TooManyGroups):  # left before the retry, because the traceback refers to the sums
-                found = await stack.enter_async_context(self.few(who, aggregate, query))
-            if found is None:
-                await stack.enter_async_context(self.large(who))
-                found = await aggregate(replace(query, most_groups=MANY_GROUPS))
-            yield found
+        async with self.growing(who) as place:
+            yield await place.sum_up(aggregate, query)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in a thread.

@@ -132,15 +132,20 @@ class Figures(msgspec.Struct, frozen=True):
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
         who, gathering, bins = client_key(request), Gathering(question), bins_of(question, self.now(question.zone))
-        async with self._summed(request, replace(question, bin=None)) as found:
+        async with self.places.growing(who) as place:
+            try:
+                found = await place.sum_up(self._sums(request), replace(question, bin=None).query())
+            except TooManyGroups as error:
+                raise _too_many_rows() from error
             rows = len({group.key[:1] for group in found.groups}) or 1
             if question.bin is None:
                 await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
                 return
-        del found  # a kilobyte per group, which would stay in memory while this request waits for a place
-        _check_cells(rows, len(bins))
-        async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
+            del found  # a kilobyte per group, which would stay in memory while this request waits for a place
+            _check_cells(rows, len(bins))
+            if rows * len(bins) > FEW_GROUPS:
+                await place.grow()
             await self._gather(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)

@@ -23,7 +23,7 @@ import pytest
 from auditord.client import Client
 from auditord.store.aggregates import Folding
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord.web import streams
+from auditord.web import limits, streams
 from auditord.web.api import sums
 from auditord.web.page import figures, usage
 from auditord.web.page.rendering import Renderer
@@ -272,7 +272,7 @@ async def test_large_sums_of_one_principal_wait_for_each_other_and_for_nobody_el
     together = asyncio.Barrier(2)
 
     async def aggregate(who: str, query: AggregateQuery) -> Aggregates:
-        if query.most_groups != streams.MANY_GROUPS:
+        if query.most_groups != limits.MANY_GROUPS:
             raise TooManyGroups("many")
         under_way[who] = under_way.get(who, 0) + 1
         most[who] = max(most.get(who, 0), under_way[who])
