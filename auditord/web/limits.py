@@ -15,7 +15,8 @@ values of ``by``      none                              components, scores and t
 scores of ``usage``   :data:`MOST_SCORES`, all          groups and values of scores, see above
                       components together
 time zones            those of ``by``                   periods: MOST_SPLIT_DAYS days of all zones together
-                                                        (:mod:`auditord.store.rollups.scope`)
+                                                        (:mod:`auditord.store.rollups.scope`); components, and twice
+                                                        with ``as_of``: :data:`MOST_ZONED`
 filters               :data:`MAX_CONDITIONS`            components, and twice with ``as_of``, because each has its own
                                                         part of the statement: :data:`MOST_FILTERED`
 rows of a table       :data:`MOST_ROWS`                 bins: 62 columns and 5,000 cells (:mod:`.page.usage`)
@@ -48,6 +49,10 @@ MAX_CONDITIONS: Final = 250
 
 MOST_FILTERED: Final = 2_000
 """The most filters times components of a query. SQLite needs 0.3 s to compile this, and 25 s for 10,000."""
+
+MOST_ZONED: Final = 30
+"""The most dimensions with a time zone, times components. Each part of the statement has all changes of each zone's
+clocks: 1.2 MB in SQLite."""
 
 LARGEST_PAGE: Final = 10_000
 """The most records of a JSON response, which clients read into memory as a whole. NDJSON has no limit."""

@@ -36,6 +36,7 @@ from auditord.web.limits import (
     MOST_FILTERED,
     MOST_KEYS,
     MOST_SCORES,
+    MOST_ZONED,
 )
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, client_key, read_target
@@ -146,10 +147,15 @@ def read_sums_query(raw: str) -> SumsQuery:
     with about("usage"):
         usage = _usages(USAGE.read("usage", given.get("usage", ())))
     moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
-    filtered = len(where.conditions) * (1 + len(usage)) * (1 if moments["as_of"] is None else 2)
-    if filtered > MOST_FILTERED:
-        text = f"{len(where.conditions)} filters and {len(usage)} components in one query"
-        raise InvalidQuery(f"{text}: use fewer of either; with 'as_of', each counts twice", "usage")
+    zoned = [each for each in dimensions if isinstance(each, aggregates.CalendarPeriod) and each.zone != UTC_NAME]
+    parts = (1 + len(usage)) * (1 if moments["as_of"] is None else 2)
+    for count, most, what in (
+        (len(where.conditions), MOST_FILTERED, "filters"),
+        (len(zoned), MOST_ZONED, "periods with a time zone"),
+    ):
+        if count * parts > most:
+            text = f"{count} {what} and {len(usage)} components in one query: use fewer of either"
+            raise InvalidQuery(f"{text} ('as_of' doubles them)", "usage")
     query = AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"])
     return SumsQuery(query, tuple(names), is_lake(given))
 

@@ -208,7 +208,7 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
         [report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))]
         for row in (report.total, *report.rows)
     )
-    return "".join(map(csv_line, (names, *rows)))
+    return "".join([csv_line(line) for line in (names, *rows)])
 
 
 def as_json(report: Report) -> str:

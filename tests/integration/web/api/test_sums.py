@@ -179,9 +179,20 @@ async def test_names_with_colons(tmp_path: Path) -> None:
 
 
 KEYS = "&".join("by=meta:" + "|".join(f"k{number}_{key}" for key in range(10)) for number in range(20))
-COMPONENTS = "&".join(f"usage=c{number}:s{number}" for number in range(20))
 ZONES = [each for each in sorted(available_timezones()) if each.startswith("America/")]
-PERIODS = "&".join(f"by=stop:{unit.value}:{zone}" for unit, zone in zip(cycle(CalendarUnit), ZONES[:20]))
+
+
+def components(most: int) -> str:
+    return "&".join(f"usage=c{number}:s{number}" for number in range(most))
+
+
+def zones(most: int) -> str:
+    periods = zip(cycle(CalendarUnit), ZONES[:most], strict=False)
+    return "&".join(f"by=stop:{unit.value}:{zone}" for unit, zone in periods)
+
+
+COMPONENTS = components(20)
+PERIODS = zones(20)
 
 
 def filters(most: int) -> str:
@@ -192,8 +203,9 @@ MANY_FILTERS = filters(MOST_FILTERED // 21)
 OPEN = "as_of=2026-02-02T00:00:00Z"
 LARGEST = {
     "keys and components": f"{KEYS}&{COMPONENTS}",
-    "time zones and components": f"{PERIODS}&{COMPONENTS}",
-    "time zones, components and filters": f"{PERIODS}&{COMPONENTS}&{MANY_FILTERS}",
+    "time zones": PERIODS,
+    "time zones and components": f"{zones(2)}&{components(14)}",
+    "time zones, components and filters": f"{zones(5)}&{components(5)}&{filters(MAX_CONDITIONS)}",
     "keys, components and filters": f"{KEYS}&{COMPONENTS}&{MANY_FILTERS}",
     "keys, components, filters and open records": f"{KEYS}&{COMPONENTS}&{filters(MOST_FILTERED // 42)}&{OPEN}",
     "keys, filters and open records": f"{KEYS}&{filters(MAX_CONDITIONS)}&{OPEN}",
@@ -223,6 +235,8 @@ LARGEST = {
             "21 scores in one query; at most 20",
         ),
         ("&".join(f"usage=c{at}:a|b" for at in range(11)), "usage", "22 scores in one query; at most 20"),
+        (f"{zones(16)}&usage=Cores", "usage", "16 periods with a time zone and 1 components"),
+        (f"{zones(1)}&{components(15)}&{OPEN}", "usage", "1 periods with a time zone and 15 components"),
         (f"{COMPONENTS}&{filters(96)}", "usage", "96 filters and 20 components"),
         (f"{COMPONENTS}&{filters(48)}&{OPEN}", "usage", "48 filters and 20 components"),
         ("usage=Cores&usage=Cores", "usage", "more than once"),
