@@ -26,9 +26,9 @@ from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.page.query_string import View
+from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
-from auditord.web.streams import Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, Permission, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
