@@ -203,12 +203,12 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
     def shown(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
 
-    names = ["period", "level", "site", "group", "user", *map(column, fields(Totals))]
-    rows = (
-        [report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))]
+    header = csv_line(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
+    lines = [
+        csv_line([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))])
         for row in (report.total, *report.rows)
-    )
-    return "".join([csv_line(line) for line in (names, *rows)])
+    ]
+    return "".join([header, *lines])
 
 
 def as_json(report: Report) -> str:
