@@ -6,9 +6,18 @@ not here fails ``tests/integration/web/page/test_costly.py``.
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from zoneinfo import available_timezones
 
 from auditord.reporting import MEASURES
-from auditord.web.page.query_string import MOST_ROWS
+from auditord.web.limits import (
+    MOST_COMPONENTS,
+    MOST_DIMENSIONS,
+    MOST_FILTERED,
+    MOST_KEYS,
+    MOST_ROWS,
+    MOST_SCORES,
+    MOST_ZONED,
+)
 from auditord.web.page.usage import FORMS
 from tests.access_decisions import DECISIONS
 
@@ -42,6 +51,25 @@ _SUMS: Final = (
     "by=meta:VO&from=2024-10-01T00:00:00Z&to=2026-11-27T00:00:00Z&as_of=2026-11-27T00:00:00Z&usage=Cores:HEPscore23",
 )
 
+_KEYS: Final = [
+    "by=meta:" + "|".join(f"k{dimension}_{key}" for key in range(MOST_KEYS)) for dimension in range(MOST_DIMENSIONS)
+]
+_COMPONENTS: Final = [f"usage=c{number}:s{number}" for number in range(MOST_COMPONENTS)]
+_SCORES: Final = "usage=Cores:" + "|".join(("HEPscore23", *(f"s{number}" for number in range(1, MOST_SCORES))))
+_ZONES: Final = sorted(each for each in available_timezones() if each.startswith("America/"))[:MOST_DIMENSIONS]
+PRODUCTS: Final = (
+    f"by=meta:user_id&{_SCORES}",
+    f"by=stop:day&by=amount:Cores&{_SCORES}&usage=TotalCPU",
+    "by=meta:group_id&by=stop:day&usage=Cores:HEPscore23",
+    "&".join([*_KEYS, *_COMPONENTS]),
+    "&".join([*(f"by=stop:month:{zone}" for zone in _ZONES)]),
+    "&".join([*(f"by=stop:month:{zone}" for zone in _ZONES[:2]), *_COMPONENTS[: MOST_ZONED // 2 - 1]]),
+    "&".join(
+        [*_COMPONENTS, *(f"meta[k{number}][dnc][]=v" for number in range(MOST_FILTERED // (MOST_COMPONENTS + 1)))]
+    ),
+)
+"""Sums with each product of two numbers that a caller chooses at its maximum, or beyond that of groups."""
+
 _OF_ROUTES: Final[Mapping[str, Sequence[str]]] = {
     "/usage": [f"/usage?{view}" for view in (*_VIEWS, *_TABLES)],
     **{f"/usage.{form}": [f"/usage.{form}?{view}" for view in _VIEWS] for form in FORMS},
@@ -51,7 +79,7 @@ _OF_ROUTES: Final[Mapping[str, Sequence[str]]] = {
         *(f"/api/v1/records?{each}&format=ndjson" for each in _LISTS),
         "/api/v1/records?limit=10000&include=lake",
     ],
-    "/api/v1/aggregates": [f"/api/v1/aggregates?{each}" for each in _SUMS],
+    "/api/v1/aggregates": [f"/api/v1/aggregates?{each}" for each in (*_SUMS, *PRODUCTS)],
 }
 COSTLIEST: Final[Mapping[str, Sequence[str]]] = {
     path: [each.replace(" ", "%20") for each in _OF_ROUTES.get(path, [decision.target or path])]

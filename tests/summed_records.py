@@ -47,6 +47,8 @@ def _count(record: Record, query: aggregates.AggregateQuery) -> _Counted | None:
         return None
     if query.window is None:
         return _Counted(record, stop, runtime_seconds(start, stop))
+    if query.window.start == query.window.stop:
+        return None
     if start >= query.window.stop or (stop <= query.window.start and start < query.window.start):
         return None
     return _Counted(record, stop, (min(stop, query.window.stop) - max(start, query.window.start)) // _MICROSECOND)

@@ -276,6 +276,7 @@ def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) ->
     window = query.window
     begin, end = max(start, window.start), min(stop, window.stop)
     outside = start >= window.stop or end < begin or (stop == window.start and start < stop)
+    outside = outside or window.start == window.stop
     return None if outside else (end - begin) // _MICROSECOND
 
 

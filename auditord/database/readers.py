@@ -147,6 +147,11 @@ MakeQuery: TypeAlias = Callable[[sqlite3.Connection], Query]
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
 
 
+_LONG: Final = 20_000
+"""Characters of a query after which its connection is not used again: connections keep a hundred compiled queries, and
+one of a megabyte takes 40 MB."""
+
+
 def take_page(cursor: sqlite3.Cursor, most: int) -> Page[Any]:  # Any: columns of all types
     """Return the next rows of a cursor as a page."""
     rows = cursor.fetchmany(most)
@@ -222,7 +227,7 @@ class Snapshot(Generic[T]):
         self._take = take
         self._cursor: sqlite3.Cursor | None = None
         self._state = threading.Lock()
-        self._reading = False
+        self._reading = self._is_long = False
         self._abandoned: StoreUnavailable | None = None
 
     def page(self) -> Page[T]:
@@ -271,7 +276,9 @@ class Snapshot(Generic[T]):
                 if self._abandoned is not None:
                     raise self._abandoned
             cursor.execute("BEGIN")
-            cursor.execute(*self._make(cursor.connection))
+            query, parameters = self._make(cursor.connection)
+            self._is_long = len(query) > _LONG
+            cursor.execute(query, parameters)
             cursor.connection.execute("COMMIT")  # the query keeps its snapshot until it ends
         return self._cursor
 
@@ -282,7 +289,10 @@ class Snapshot(Generic[T]):
             self._cursor = None
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            self._pool.give_back(connection)
+            if self._is_long:
+                connection.close()
+            else:
+                self._pool.give_back(connection)
 
 
 AnySnapshot = Snapshot[Any]  # Any: answers of all types

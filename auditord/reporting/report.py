@@ -30,15 +30,6 @@ _NO_RATIO: Final = Figure(base=Fraction(0))
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
-_LONGER_THAN: Final[Mapping[CalendarUnit, int]] = {
-    CalendarUnit.DAY: 1,
-    CalendarUnit.WEEK: 7,
-    CalendarUnit.MONTH: 31,
-    CalendarUnit.QUARTER: 92,
-    CalendarUnit.YEAR: 366,
-}
-"""Days that, added to the first day of any bin, lead into the next bin."""
-
 
 @dataclass(frozen=True)
 class Vectors:
@@ -254,11 +245,6 @@ def _nothing(measure: Measure) -> Figure:
     return _NO_RATIO if measure.ratio else _NOTHING
 
 
-def following(first: date, unit: CalendarUnit) -> date:
-    """Return the first day of the next bin."""
-    return unit.first_day(first + timedelta(days=_LONGER_THAN[unit]))
-
-
 def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:
     values = list(group.key)
     counts = bool(values.pop()) if has_presence else True
@@ -281,7 +267,7 @@ def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date
     known = sorted(begin for begin in cells if begin is not None)
     found: list[date] = []
     while known and (not found or found[-1] < known[-1]):
-        found.append(known[0] if not found else following(found[-1], question.bin))
+        found.append(known[0] if not found else question.bin.next_first_day(found[-1]))
     return tuple(found)
 
 
@@ -332,7 +318,7 @@ def part_of(question: Question, begin: date) -> Part | None:
     unit, window = question.bin, question.window
     if unit is None or unit is CalendarUnit.DAY or window is None:
         return None
-    zone, end = zone_named(question.zone), following(begin, unit)
+    zone, end = zone_named(question.zone), unit.next_first_day(begin)
     start, stop = (moment.astimezone(zone).replace(tzinfo=None) for moment in (window.start, window.stop))
     first = start.date() if start > datetime.combine(begin, time.min) else None
     last = (stop - _MOMENT).date() if stop < datetime.combine(end, time.min) else None

@@ -262,7 +262,7 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
 
 def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
     """Yield CSV (RFC 4180) with a header; text that a spreadsheet would evaluate as a formula is escaped."""
-    yield csv_line(columns(grid))
+    yield csv_line(map(shown, columns(grid)))
     for line in lines(grid):
         yield csv_line(map(shown, line))
 

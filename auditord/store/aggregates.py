@@ -6,7 +6,6 @@ several rows. The columns of a row are: the number of the part; one for each dim
 components (:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; the sums.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -36,7 +35,7 @@ from auditord_hookspecs import (
     TooManyGroups,
     UsageSums,
 )
-from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
+from auditord_hookspecs.aggregates import SUMS_PER_GROUP, KeyValue, exact_score, in_order
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
@@ -46,6 +45,9 @@ Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
 """The scores of a record's components, by the names of component and score."""
 
 WHOLE: Final[Limbs] = (0,)
+
+_MOST_KNOWN: Final = 5_000
+"""Decoded sets of scores that are kept for further rows."""
 
 _NEVER: Final = 1 << 63
 """Later than any time."""
@@ -105,18 +107,24 @@ class _ScoreSum:
 @dataclass(slots=True, eq=False)
 class _Usage:
     query: ComponentUsage
-    by_score: Mapping[str, defaultdict[Decimal | None, _ScoreSum]]
+    by_score: Mapping[str, dict[Decimal | None, _ScoreSum]]
     amount: int = 0
     amount_runtime: int = 0
 
-    def add(self, records: int, amount: int, amount_runtime: int, scores: Scores) -> None:
+    def add(self, records: int, amount: int, amount_runtime: int, scores: Scores) -> int:
+        """Add to the sums, and return how many values of scores are new."""
         self.amount += amount
         self.amount_runtime += amount_runtime
+        new = 0
         for score, by_value in self.by_score.items():
-            found = by_value[scores.get((self.query.component, score))]
+            value = scores.get((self.query.component, score))
+            if (found := by_value.get(value)) is None:
+                found = by_value[value] = _ScoreSum()
+                new += 1
             found.records += records
             found.amount += amount
             found.amount_runtime += amount_runtime
+        return new
 
     def result(self) -> UsageSums:
         scores = {
@@ -193,6 +201,7 @@ class Folding:
         self._readers = [reader(dimension) for dimension in query.by]
         self._groups: dict[_Key, _Group] = {}
         self._known_scores: dict[str, Scores] = {}
+        self._size = _Size(query)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows, in any order."""
@@ -232,15 +241,14 @@ class Folding:
             usage, sign = group.usage[position], part.sign
             if amount is not None and product is not None:
                 found = scores if component is None else component_scores(usage.query.component, component)
-                usage.add(sign * int(records), sign * amount, sign * product, found)
+                if new := usage.add(sign * int(records), sign * amount, sign * product, found):
+                    self._size.add(0, new)
 
     def _group(self, key: _Key) -> _Group:
         group = self._groups.get(key)
         if group is None:
-            _check_size(self._query, len(self._groups) + 1)
-            sums = [
-                _Usage(each, {score: defaultdict(_ScoreSum) for score in each.scores}) for each in self._query.usage
-            ]
+            self._size.add(1)
+            sums = [_Usage(each, {score: {} for score in each.scores}) for each in self._query.usage]
             group = self._groups[key] = _Group(tuple(sums))
         return group
 
@@ -248,6 +256,8 @@ class Folding:
         if text is None:
             return {}
         if text not in self._known_scores:
+            if len(self._known_scores) >= _MOST_KNOWN:
+                self._known_scores.clear()
             self._known_scores[text] = set_of_scores(text)
         return self._known_scores[text]
 
@@ -255,17 +265,41 @@ class Folding:
 def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
     """Merge the answers to a query over disjoint parts of the records."""
     groups: dict[_Key, Group] = {}
+    size = _Size(query)
     for answer in answers:
         for group in answer.groups:
             known = groups.get(group.key)
-            groups[group.key] = group if known is None else _joined(known, group)
-        _check_size(query, len(groups))
+            groups[group.key] = joined = group if known is None else _joined(known, group)
+            size.add(1 if known is None else 0, _values(joined) - (0 if known is None else _values(known)))
     return Aggregates(tuple([groups[key] for key in _ordered(groups)]), query.ticks_per_second)
 
 
-def _check_size(query: AggregateQuery, groups: int) -> None:
-    if query.most_groups is not None and groups > query.most_groups:
-        raise TooManyGroups(f"there are more than {query.most_groups:,} groups")
+class _Size:
+    """The size of a growing answer: its groups, and the sums in them."""
+
+    def __init__(self, query: AggregateQuery) -> None:
+        self._most = query.most_groups
+        self._groups = self._sums = 0
+        self._sums_per_group = 1 + sum(1 + len(usage.scores) for usage in query.usage)
+
+    def add(self, groups: int, values: int = 0) -> None:
+        """Count new groups, and new values of scores in groups.
+
+        Raises:
+            TooManyGroups: the answer would become larger than the query allows.
+        """
+        self._groups += groups
+        self._sums += groups * self._sums_per_group + values
+        if self._most is None:
+            return
+        if self._groups > self._most:
+            raise TooManyGroups(f"there are more than {self._most:,} groups")
+        if self._sums > (most := self._most * SUMS_PER_GROUP):
+            raise TooManyGroups(f"there are more than {most:,} sums (groups times components, scores and their values)")
+
+
+def _values(group: Group) -> int:
+    return sum(len(sums.by_value) for usage in group.usage for sums in usage.scores.values())
 
 
 def _joined(one: Group, other: Group) -> Group:

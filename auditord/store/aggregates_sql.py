@@ -25,6 +25,7 @@ from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.sql import Columns, Sql, join, literal
 from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
+from auditord_hookspecs.query import AnyOf
 
 
 class CompiledAggregate(msgspec.Struct, frozen=True):
@@ -67,6 +68,8 @@ class _Shown(msgspec.Struct, frozen=True):
 
 def compile_aggregate(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None) -> CompiledAggregate:
     """Compile the whole query into one statement, which reads roll-ups as far as they answer it."""
+    if query.window is not None and query.window.start == query.window.stop:
+        query = replace(query, where=AnyOf())  # without records; a job that runs at this instant has no time in it
     has_numbers = rolled is not None and rolled.has_removals
     sources = list(_sources(query, dialect, rolled))
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]

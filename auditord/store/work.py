@@ -46,6 +46,12 @@ class Compiled(msgspec.Struct, frozen=True):
     statement: Sql
 
 
+class Computation(msgspec.Struct, frozen=True):
+    """A call that may take long; the result is what it returns. It never runs on the event loop."""
+
+    call: Callable[[], Any]  # Any: results of all types
+
+
 class Atomic(msgspec.Struct, frozen=True):
     """Work that is done completely or not at all.
 
@@ -56,7 +62,7 @@ class Atomic(msgspec.Struct, frozen=True):
     make: "Callable[[], Work[Any]]"  # Any: results of all types
 
 
-Step: TypeAlias = Statement | ForEach | Records | Compiled | Atomic
+Step: TypeAlias = Statement | ForEach | Records | Compiled | Computation | Atomic
 Work: TypeAlias = Generator[Step, Any, T]  # Any: the answer is of the step's type
 
 
@@ -78,6 +84,12 @@ def execute(statement: Sql) -> Work[Rows]:
     """Execute a compiled statement and return its rows."""
     rows: Rows = yield Compiled(statement)
     return rows
+
+
+def compute(call: Callable[[], T]) -> Work[T]:
+    """Call a function that may take long, and return its result."""
+    result: T = yield Computation(call)
+    return result
 
 
 def for_each(name: str, rows: Sequence[msgspec.Struct]) -> Work[None]:

@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from auditord.web.limits import MAX_CONDITIONS
 from auditord_hookspecs import AuditordError, InvalidRecord, RecordQuery, query
 from auditord_hookspecs.records import MAX_AMOUNT, check_name
 from auditord_hookspecs.wire import parse_time
@@ -31,9 +32,6 @@ _encoded_close = re.compile("%5d", re.IGNORECASE)
 T = TypeVar("T")
 
 _check: Final = lru_cache(maxsize=1_000)(check_name)  # names repeat in queries; errors are not cached
-
-MAX_CONDITIONS: Final = 250
-"""The most conditions of a query; databases limit the depth of expressions (SQLite: 1,000)."""
 
 _CONTRADICTIONS: Final = ({query.Comparison.GT, query.Comparison.GTE}, {query.Comparison.LT, query.Comparison.LTE})
 

@@ -36,9 +36,10 @@ from auditord.web.listeners import accepting, bound_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
 from auditord.web.operations import list_operations
 from auditord.web.page import Parts, page_routes
+from auditord.web.places import ReadingPlaces, Shares
 from auditord.web.proxies import Proxies
 from auditord.web.requests import visible_records
-from auditord.web.streams import RateLimit, ReadingPlaces, Shares, StreamedAnswers, Uploads, limited
+from auditord.web.streams import RateLimit, StreamedAnswers, Uploads, limited
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
 

@@ -4,9 +4,6 @@ No principal gets more than half of any resource; a request that needs more wait
 so that TCP holds the client back. An upload that waits too long is cut off instead of answered with 429 or 503, because
 the released clients take any answer to a POST for success.
 
-Most sums have few groups. A query with more groups is repeated in a place for large answers. There are two of these, at
-most one for each principal. So memory is bounded for any query, and other queries continue.
-
 A streamed answer is the result of one query as of its start. It holds a place and, with PostgreSQL, one of a few
 connections. If the client stalls, the rest of the result is written to a temporary file without a name, and place and
 connection become free. The client does not notice: the file continues the same result, so nothing is missing,
@@ -19,130 +16,27 @@ import logging
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from errno import ENOSPC
 from io import FileIO
-from itertools import count
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
-from msgspec.structs import replace
 
-from auditord.database.readers import Threads
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
+from auditord.web.places import MOST_REMEMBERED, ReadingPlaces, Shares, held_in_time
 from auditord.web.requests import client_key
-from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, TooManyGroups
 
 UPLOAD_PATIENCE: Final = 300.0
 """Seconds that an upload may wait for its turn before it is cut off."""
-
-_REMEMBERED: Final = 10_000
-
-
-class Shares:
-    """A pool of units that requests share. No principal holds more than half of them at a time.
-
-    A request waits if too few units are free. The least recently served principal is next, and the requests of each
-    principal are served in order. So a long queue of one principal does not delay another.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._free = most
-        self._held: dict[str, int] = {}
-        self._waiting: OrderedDict[asyncio.Future[None], tuple[str, int]] = OrderedDict()
-        self._served: OrderedDict[str, int] = OrderedDict()
-        self._numbers = count(1)
-
-    @property
-    def free(self) -> int:
-        """The number of free units."""
-        return self._free
-
-    def is_wanted(self, who: str) -> bool:
-        """Return whether a request is waiting that could proceed if this principal held less."""
-        return any(who == waiting or self._may_hold(waiting, size) for waiting, size in self._waiting.values())
-
-    @asynccontextmanager
-    async def held(self, who: str, size: int) -> AsyncGenerator[None, None]:
-        """Hold units (at most half of all) within the context, waiting for them if necessary."""
-        size = min(size, self._half)
-        if self._waiting or not self.take(who, size):
-            await self._wait(who, size)
-        try:
-            yield
-        finally:
-            self.give_back(who, size)
-
-    def take(self, who: str, size: int) -> bool:
-        """Take units, which must be given back; return False if too few are free for this principal."""
-        if size > self._free or not self._may_hold(who, size):
-            return False
-        self._take(who, size)
-        return True
-
-    def give_back(self, who: str, size: int) -> None:
-        """Return units to the pool and serve waiting requests."""
-        self._free += size
-        left = self._held.pop(who, 0) - size  # 0 for requests of no units
-        if left > 0:
-            self._held[who] = left
-        self._serve()
-
-    @property
-    def _half(self) -> int:
-        return max(1, self._most // 2)
-
-    def _may_hold(self, who: str, size: int) -> bool:
-        return self._held.get(who, 0) + size <= self._half
-
-    def _take(self, who: str, size: int) -> None:
-        self._free -= size
-        self._held[who] = self._held.get(who, 0) + size
-        self._served.pop(who, None)
-        self._served[who] = next(self._numbers)
-        if len(self._served) > _REMEMBERED:
-            self._served.popitem(last=False)
-
-    async def _wait(self, who: str, size: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = (who, size)
-        self._serve()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # granted at the same moment
-                self.give_back(who, size)
-            raise
-        finally:
-            if self._waiting.pop(turn, None) is not None:
-                self._serve()  # others may have waited behind this request
-
-    def _serve(self) -> None:
-        while (turn := self._next()) is not None:
-            self._take(*self._waiting.pop(turn))
-            turn.set_result(None)
-
-    def _next(self) -> "asyncio.Future[None] | None":
-        """Return the next request to serve. A principal that has used up its share does not block others."""
-        first: dict[str, asyncio.Future[None]] = {}
-        for turn, (who, _) in self._waiting.items():
-            if not turn.done():
-                first.setdefault(who, turn)
-        for who in sorted(first, key=lambda who: self._served.get(who, 0)):
-            turn = first[who]
-            _, size = self._waiting[turn]
-            if self._may_hold(who, size):
-                return turn if size <= self._free else None
-        return None
 
 
 class RateLimit:
@@ -163,7 +57,7 @@ class RateLimit:
         now = self._clock()
         due = max(self._next.pop(who, 0.0), now - 1.0)
         self._next[who] = due + 1.0 / self._rate
-        if len(self._next) > _REMEMBERED:
+        if len(self._next) > MOST_REMEMBERED:
             self._next.popitem(last=False)
         return max(0.0, due - now)
 
@@ -212,119 +106,6 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
             return await handler(request)
 
     return waiting
-
-
-@asynccontextmanager
-async def held_in_time(
-    shares: Shares, who: str, size: int, patience: float, late: AuditordError
-) -> AsyncGenerator[None, None]:
-    """Hold units within the context; raise ``late`` after waiting for ``patience`` seconds."""
-    async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(patience):
-                await stack.enter_async_context(shares.held(who, size))
-        except TimeoutError as error:
-            raise late from error
-        yield
-
-
-T = TypeVar("T")
-
-Aggregate: TypeAlias = Callable[[AggregateQuery], Awaitable[Aggregates]]
-
-PATIENCE: Final = 60.0
-"""Seconds that an answer may wait for its turn."""
-
-FEW_GROUPS: Final = 10_000
-"""The most groups of a query in an ordinary place: some 10 MB."""
-
-MANY_GROUPS: Final = 50_000
-"""The most groups of a query in a place for large answers: some 60 MB including the response."""
-
-_LARGE: Final = 2
-_THREADS: Final = 4
-
-
-class ReadingPlaces:
-    """Places for answers that read the store, and threads that process the results.
-
-    Args:
-        most: the number of answers that may read at a time.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._any = Shares(most)
-        self._large = Shares(_LARGE)
-        self._threads = Threads(_THREADS, "answers")
-
-    def close(self) -> None:
-        """Stop the threads; blocks until they have finished."""
-        self._threads.close()
-
-    def is_wanted(self, who: str) -> bool:
-        """Return whether others wait for a place that this principal may hold."""
-        return self._any.is_wanted(who) or self._large.is_wanted(who)
-
-    def one(self, who: str) -> AbstractAsyncContextManager[None]:
-        """Hold a place within the context, waiting for it if necessary.
-
-        Raises:
-            StoreUnavailable: no place became free in time.
-        """
-        late = StoreUnavailable("other answers used up api.max_long_reads for too long")
-        return held_in_time(self._any, who, 1, PATIENCE, late)
-
-    @asynccontextmanager
-    async def large(self, who: str) -> AsyncGenerator[None, None]:
-        """Hold a place for a large answer and an ordinary place within the context.
-
-        Raises:
-            StoreUnavailable: no place became free in time.
-        """
-        late = StoreUnavailable("other large answers took too long")
-        async with held_in_time(self._large, who, 1, PATIENCE, late), self.one(who):
-            yield
-
-    @asynccontextmanager
-    async def few(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
-        """Yield sums of at most :data:`FEW_GROUPS` groups, while holding the place in which they were made.
-
-        Raises:
-            TooManyGroups: there are more.
-        """
-        async with self.one(who):
-            yield await aggregate(replace(query, most_groups=FEW_GROUPS))
-
-    @asynccontextmanager
-    async def summed(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
-        """Yield sums, while holding the place in which they were made.
-
-        Raises:
-            TooManyGroups: there are more than :data:`MANY_GROUPS`.
-        """
-        async with AsyncExitStack() as stack:
-            found = None
-            with suppress(TooManyGroups):  # left before the retry, because the traceback refers to the sums
-                found = await stack.enter_async_context(self.few(who, aggregate, query))
-            if found is None:
-                await stack.enter_async_context(self.large(who))
-                found = await aggregate(replace(query, most_groups=MANY_GROUPS))
-            yield found
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run a function in a thread.
-
-        A cancelled caller still waits for the function to end, because its place is in use until then.
-        """
-        working = self._threads.run(work)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            while not working.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([working])
-            working.exception()  # marks an error as retrieved
-            raise
 
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,14 @@ import msgspec
 
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
 from auditord_hookspecs.records import Record
-from auditord_hookspecs.zones import UTC_NAME, clock_changes
+from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 # The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+
+SUMS_PER_GROUP: Final = 5
+"""The most sums of an answer, as a multiple of :attr:`AggregateQuery.most_groups`. Each group counts as one, and so do
+each component, each score, and each value of a score in it."""
 
 _LARGEST: Final = 1e300
 """A million floats of this size still have a sum that is a float."""
@@ -50,6 +54,19 @@ class CalendarUnit(Enum):
                 return day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
             case CalendarUnit.YEAR:
                 return day.replace(month=1, day=1)
+
+    def next_first_day(self, first: date) -> date:
+        """Return the first day of the next period, given that of a period."""
+        return self.first_day(first + timedelta(days=_LONGEST_PERIODS[self]))
+
+
+_LONGEST_PERIODS: Final[Mapping[CalendarUnit, int]] = {
+    CalendarUnit.DAY: 1,
+    CalendarUnit.WEEK: 7,
+    CalendarUnit.MONTH: 31,
+    CalendarUnit.QUARTER: 92,
+    CalendarUnit.YEAR: 366,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +166,7 @@ class CalendarPeriod(msgspec.Struct, frozen=True):
     zone: str = UTC_NAME
 
     def __post_init__(self) -> None:
-        clock_changes(self.zone)
+        zone_named(self.zone)
 
 
 Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsRuntime | ScoreValue | CalendarPeriod
@@ -179,7 +196,8 @@ class AggregateQuery(msgspec.Struct, frozen=True):
         usage: the components to sum up.
         window: limits the runtime of each record to its overlap with this window.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
-        most_groups: the store raises :class:`TooManyGroups` if there are more groups; None: no limit.
+        most_groups: the store raises :class:`TooManyGroups` if there are more groups, or more than
+            :data:`SUMS_PER_GROUP` times as many sums; None: no limit.
 
     Example::
 

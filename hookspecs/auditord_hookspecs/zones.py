@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -19,6 +20,7 @@ _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CHANGES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 """The end of the clock changes; from here on, all zones use UTC."""
 _STEP: Final = timedelta(days=1)
+_DAYS: Final = range(_FIRST.toordinal(), CHANGES_END.toordinal())
 _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
 
@@ -75,15 +77,30 @@ def day_of(moment: datetime, name: str) -> date:
 def _changes(zone: tzinfo) -> Iterator[ClockChange]:
     if zone is UTC:
         return
-    ahead, moment = _NOTHING, _FIRST
-    while moment < CHANGES_END:
-        if (found := _ahead(zone, moment)) != ahead:
-            begin = moment if moment == _FIRST else _begin(zone, moment - _STEP, moment)
-            ahead = found
-            yield ClockChange(begin, ahead)
-        moment += _STEP
-    if ahead:
+    known = _NOTHING
+    for begin, end in _restless(zone):
+        moment = begin
+        while moment < end:
+            if (ahead := _ahead(zone, moment)) != known:
+                known = ahead
+                yield ClockChange(moment if moment == _FIRST else _begin(zone, moment - _STEP, moment), ahead)
+            moment += _STEP
+    if known:
         yield ClockChange(CHANGES_END, _NOTHING)
+
+
+def _restless(zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the first day, and then the spans of days in which a zone's clocks change.
+
+    Looking up a local time takes 30 ns, and converting an instant 20 times as long.
+    """
+    yield _FIRST, _FIRST + _STEP
+    end = 1
+    for day, (ahead, next_ahead) in enumerate(pairwise(map(zone.utcoffset, map(datetime.fromordinal, _DAYS)))):
+        if ahead is not next_ahead and ahead != next_ahead:
+            # A local time is at most a day from the instant that is written like it.
+            begin, end = max(end, day - 1), min(day + 4, len(_DAYS))
+            yield _FIRST + begin * _STEP, _FIRST + end * _STEP
 
 
 def _begin(zone: tzinfo, earlier: datetime, later: datetime) -> datetime:

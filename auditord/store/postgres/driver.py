@@ -3,6 +3,7 @@
 Many rows are sent as one parameter, a JSON array; very many records are sent by a binary COPY.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from operator import attrgetter
@@ -24,6 +25,7 @@ from auditord.store.statements import postgres_statements
 from auditord.store.work import (
     Atomic,
     Compiled,
+    Computation,
     ForEach,
     Overtaken,
     Records,
@@ -90,7 +92,7 @@ async def _do(connection: Connection, step: Step) -> Any:  # Any: of the step's 
 
 
 async def _execute(
-    connection: Connection, step: Statement | ForEach | Records | Compiled
+    connection: Connection, step: Statement | ForEach | Records | Compiled | Computation
 ) -> Any:  # Any: the answer is of the step's type
     match step:
         case Statement(name, parameters):
@@ -101,6 +103,8 @@ async def _execute(
             return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
         case Compiled(statement):
             return await _rows(connection, statement.sql, statement.parameters)
+        case Computation(call):
+            return await asyncio.to_thread(call)
 
 
 async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
-from psycopg import AsyncServerCursor, capabilities
+from psycopg import AsyncRawCursor, AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 from typing_extensions import override
@@ -25,7 +25,7 @@ from auditord.database.postgres.server import (
 )
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
-from auditord.store.aggregates import Folding, Overflow, Row
+from auditord.store.aggregates import Folding, Overflow, Part, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
@@ -40,9 +40,9 @@ from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import have_few, rolled_part, users_wanted
+from auditord.store.rollups.scope import Rolled, have_few, rolled_part, users_wanted
 from auditord.store.rows import Bulk
-from auditord.store.sql import Sql
+from auditord.store.sql import Sql, literal
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
@@ -209,9 +209,9 @@ class PostgresRecordStore(RecordStore):
                 await connection.execute(QUERIES["prepare_sums"])
                 rolled = await run(connection, rolled_part(query)) if from_cells else None
                 released = await run(connection, read_released())
-                compiled = compile_aggregate(query, dialect, rolled)
-                folding = Folding(query, compiled.parts)
-                async with aclosing(_pages(connection, compiled.statement)) as pages:
+                statement, parts = await asyncio.to_thread(_compiled, query, dialect, rolled)
+                folding = Folding(query, parts)
+                async with aclosing(_pages(connection, statement)) as pages:
                     async for page in pages:
                         await asyncio.to_thread(folding.add, page)
         except NumericValueOutOfRange as error:
@@ -249,12 +249,23 @@ class PostgresRecordStore(RecordStore):
             return await make_changes(connection, changes)
 
 
+def _compiled(query: AggregateQuery, dialect: StoreDialect, rolled: Rolled | None) -> tuple[Sql, Sequence[Part]]:
+    """Return the statement, with PostgreSQL's placeholders, and its parts.
+
+    It can have megabytes and thousands of parameters. Psycopg would look for its own placeholders on the event loop.
+    """
+    compiled = compile_aggregate(query, dialect, rolled)
+    first, *pieces = compiled.statement.sql.split("%s")
+    numbered: list[LiteralString] = [f"${literal(str(at))}{piece}" for at, piece in enumerate(pieces, start=1)]
+    return Sql("".join([first, *numbered]), compiled.statement.parameters), compiled.parts
+
+
 async def _pages(connection: Connection, statement: Sql) -> AsyncGenerator[Sequence[Row], None]:
     """Yield the rows of a statement page by page. Closing the generator early cancels the statement."""
     # A server-side cursor would not need libpq 17, but PostgreSQL never uses parallel plans for cursors.
     size = _SUMS_AT_ONCE if capabilities.has_stream_chunked() else 1
     page = list[Row]()
-    async with connection.cursor() as cursor:
+    async with AsyncRawCursor(connection) as cursor:
         stream = cast("AsyncGenerator[Row, None]", cursor.stream(statement.sql, statement.parameters, size=size))
         async with aclosing(stream):
             async for row in stream:

@@ -16,7 +16,8 @@ after ``by`` is the meta key. For the number of cores it is empty (:data:`CORES_
 and a space.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
@@ -27,8 +28,8 @@ import msgspec
 
 from auditord.database.instants import MICROSECOND, from_micros, to_micros
 from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
-from auditord_hookspecs import CalendarPeriod
-from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
+from auditord_hookspecs import CalendarPeriod, CalendarUnit
+from auditord_hookspecs.zones import clock_changes
 
 FIRST_DAY: Final = -719_162
 """The first day of the year 1. Days are counted from 1970-01-01, which is day 0."""
@@ -191,24 +192,41 @@ def _month_from(day: int) -> int:
     return day if first == day else first_of_month(first + 31)
 
 
-@lru_cache(maxsize=64)
-def split_days(periods: Collection[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
+def split_days(periods: Iterable[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
     """Return the days of UTC that contain instants of two periods, according to the time zone of the periods.
 
     Cells that do not group by the zone's dates cannot divide the records of such a day. For example, a month in Berlin
     begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one period.
     """
-    if not periods:
-        return ()
-    known = range(max(begin, 0), min(end, to_micros(CHANGES_END) // MICROS_PER_DAY + 1))
-    return tuple([day for day in known if any(_is_split(day, period) for period in periods)])
+    split = [_split_days(period.unit, period.zone) for period in periods]
+    return sorted({day for days in split for day in days[bisect_left(days, begin) : bisect_left(days, end)]})
 
 
-def _is_split(day: int, period: CalendarPeriod) -> bool:
-    begin, end = first_moment(day), first_moment(day + 1)
-    changes = [each.moment for each in clock_changes(period.zone) if begin < each.moment < end]
-    moments = [begin, end - MICROSECOND, *changes, *[each - MICROSECOND for each in changes]]
-    return len({period.unit.first_day(day_of(each, period.zone)) for each in moments}) > 1
+@lru_cache(maxsize=256)
+def _split_days(unit: CalendarUnit, zone: str) -> Sequence[int]:
+    """Return the split days of one kind of period, in order.
+
+    Between two changes of the clocks, a period begins at midnight of its first date. At a change, the clocks can skip
+    the midnight, or show it again.
+    """
+    changes, days = clock_changes(zone), set[int]()
+    for at, change in enumerate(changes):
+        begin, ahead = to_micros(change.moment), change.ahead // MICROSECOND
+        end = to_micros(changes[at + 1].moment) if at + 1 < len(changes) else begin
+        before = changes[at - 1].ahead // MICROSECOND if at else 0
+        first, last = (unit.first_day(_date_at(each)) for each in (begin - 1 + before, begin + ahead))
+        if first != last and begin % MICROS_PER_DAY:
+            days.add(begin // MICROS_PER_DAY)
+        day, last_date = unit.first_day(_date_at(begin + ahead)), _date_at(end - 1 + ahead)
+        while (day := unit.next_first_day(day)) <= last_date:
+            midnight = number_of(day) * MICROS_PER_DAY - ahead
+            if midnight % MICROS_PER_DAY:
+                days.add(midnight // MICROS_PER_DAY)
+    return tuple(sorted(days))
+
+
+def _date_at(micros: int) -> date:
+    return day_with_number(micros // MICROS_PER_DAY)
 
 
 def first_moment(day: int) -> datetime:

@@ -49,7 +49,7 @@ from auditord.store.rollups.cells import (
     split_days,
 )
 from auditord.store.rollups.folding import days_with_cells, list_sets
-from auditord.store.work import Work, as_json, ask
+from auditord.store.work import Work, as_json, ask, compute
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -184,7 +184,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     def split_days(self) -> Sequence[int]:
         """Return the days whose records fall into two periods of a time zone; see :func:`split_days`."""
-        return split_days(frozenset(self._zoned()), self.begin, self.end)
+        return split_days(self._zoned(), self.begin, self.end)
 
     def _zoned(self) -> Iterator[CalendarPeriod]:
         """Return the periods whose days the cells do not distinguish."""
@@ -246,12 +246,13 @@ class Rolled(msgspec.Struct, frozen=True):
 
 def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     """Return the part of a query that roll-ups answer. Call it in the transaction that answers the query."""
-    if query.window is not None or (scope := scope_of(query, (yield from list_sets()))) is None:
+    if query.window is not None:
         return None
-    if scope.may_split:
-        scope = scope.within(*(yield from days_with_cells()))
-        if scope is None:
-            return None
+    scope = yield from compute(partial(scope_of, query, (yield from list_sets())))
+    if scope is not None and scope.may_split:
+        scope = yield from compute(partial(scope.within, *(yield from days_with_cells())))
+    if scope is None:
+        return None
     position = scope.cells.position
     has_removals = bool((yield from ask("has_removals_behind", position=position)))
     is_far_behind = (yield from end_of_feed()) - position > _FAR_BEHIND

@@ -18,7 +18,18 @@ from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
 from auditord.store.sqlite.dialect import marked
 from auditord.store.statements import sqlite_statements
-from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, Refused, Statement, Step, Work
+from auditord.store.work import (
+    Atomic,
+    Compiled,
+    Computation,
+    ForEach,
+    Overtaken,
+    Records,
+    Refused,
+    Statement,
+    Step,
+    Work,
+)
 
 T = TypeVar("T")
 
@@ -62,7 +73,7 @@ def run(connection: sqlite3.Connection, work: Work[T]) -> T:
         return result
 
 
-def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer is of the step's type
+def _do(connection: sqlite3.Connection, step: Step) -> Any:  # noqa: PLR0911 one for each type of step
     try:
         match step:
             case Statement(name, parameters):
@@ -79,6 +90,8 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 return connection.executemany(QUERIES[name], named_values(pending)).rowcount
             case Compiled(statement):
                 return connection.execute(*marked(statement)).fetchall()
+            case Computation(call):
+                return call()
             case Atomic(make):
                 with _savepoint(connection):
                     return run(connection, make())

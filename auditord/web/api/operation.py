@@ -19,10 +19,10 @@ from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
 from auditord.web.dispatch import Route
+from auditord.web.limits import MAX_CONDITIONS
 from auditord.web.operations import Operation, Parameter, Schema
 from auditord.web.problems import Refused
 from auditord.web.record_query import (
-    MAX_CONDITIONS,
     Given,
     InvalidQuery,
     by_name,

@@ -22,6 +22,7 @@ from auditord.web.answers import JSON, Answer
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
 from auditord.web.api.operation import FILTER_PARAMETERS, RECORD_ID, WHITE_SPACE, Choice, Whole, read_given
 from auditord.web.api.shapes import RecordPage, StoredRecord
+from auditord.web.limits import LARGEST_PAGE
 from auditord.web.operations import Operation, Parameter, Schema
 from auditord.web.problems import Refused
 from auditord.web.record_query import (
@@ -62,9 +63,6 @@ from auditord_hookspecs.wire import decode_record, format_time, parse_time
 Format: TypeAlias = Literal["json", "ndjson"]
 
 DEFAULT_PAGE: Final = 1_000
-LARGEST_PAGE: Final = 10_000
-"""The most records of a JSON response, which clients read into memory as a whole. NDJSON has no limit."""
-
 NDJSON: Final = "application/x-ndjson"
 
 LIMIT: Final = Whole(least=1)

@@ -29,10 +29,19 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
+from auditord.web.limits import (
+    MANY_GROUPS,
+    MOST_COMPONENTS,
+    MOST_DIMENSIONS,
+    MOST_FILTERED,
+    MOST_KEYS,
+    MOST_SCORES,
+    MOST_ZONED,
+)
 from auditord.web.operations import Operation, Parameter
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, client_key, read_target
-from auditord.web.streams import MANY_GROUPS, Pages, StreamedAnswers
+from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -42,14 +51,11 @@ from auditord_hookspecs import (
     Window,
     aggregates,
 )
-from auditord_hookspecs.aggregates import LakeSnapshot
+from auditord_hookspecs.aggregates import SUMS_PER_GROUP, LakeSnapshot
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME
-
-MOST: Final = 20
-"""The most dimensions, and the most components, of a query."""
 
 _GROUPS_AT_ONCE: Final = 500
 
@@ -74,29 +80,30 @@ _MOMENTS: Final = ("from", "to", "as_of")
 _NAMED: Final = " (the answer names it)"
 
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
-_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 _FORMS: Final = (
-    rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
+    rf"meta:{_NAME}(?:\|{_NAME}){{0,{MOST_KEYS - 1}}}",
     rf"(?:amount|has):{_NAME}",
     rf"exceeds:{_NAME}:{_FACTOR}(?::{_NAME})?",
     f"score:{_NAME}:{_NAME}",
     rf"(?:start|stop):(?:{_UNIT})(?::(?:{_ZONE}))?",
 )
-BY: Final = Texts("|".join(_FORMS), MOST)
-USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
+BY: Final = Texts("|".join(_FORMS), MOST_DIMENSIONS)
+USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,{MOST_SCORES - 1}}})?", MOST_COMPONENTS)
 
 
 SUMS: Final = (
     Parameter(
         "by",
-        f"What to group by, repeated for several: {FORMS}. If a key has several values, the first counts.",
+        f"What to group by, repeated for several: {FORMS}. A dimension has at most {MOST_KEYS} keys. If a key has "
+        "several values, the first counts.",
         BY.schema,
     ),
     Parameter(
         "usage",
         "Which components to sum, repeated for several: component, or component:score|otherscore for the products with "
-        "scores as well.",
+        f"scores as well; at most {MOST_SCORES} scores in all.",
         USAGE.schema,
     ),
     Parameter(
@@ -141,6 +148,15 @@ def read_sums_query(raw: str) -> SumsQuery:
     with about("usage"):
         usage = _usages(USAGE.read("usage", given.get("usage", ())))
     moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
+    zoned = [each for each in dimensions if isinstance(each, aggregates.CalendarPeriod) and each.zone != UTC_NAME]
+    parts = (1 + len(usage)) * (1 if moments["as_of"] is None else 2)
+    for count, most, what in (
+        (len(where.conditions), MOST_FILTERED, "filters"),
+        (len(zoned), MOST_ZONED, "periods with a time zone"),
+    ):
+        if count * parts > most:
+            text = f"{count} {what} and {len(usage)} components in one query: use fewer of either"
+            raise InvalidQuery(f"{text} ('as_of' doubles them)", "usage")
     query = AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"])
     return SumsQuery(query, tuple(names), is_lake(given))
 
@@ -160,6 +176,12 @@ def _name(text: str) -> str:
         raise InvalidQuery(f"'{text[:60]}' is not UTF-8 when decoded") from error
     check_name(name)
     return name
+
+
+def _meta(keys: Sequence[str]) -> aggregates.MetaValue:
+    if len(keys) > MOST_KEYS:
+        raise InvalidQuery(f"'meta' has {len(keys)} keys in one dimension; at most {MOST_KEYS} are allowed")
+    return aggregates.MetaValue(*map(_name, keys))
 
 
 def _score(text: str) -> aggregates.ScoreValue:
@@ -192,7 +214,7 @@ def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
 
 
 _DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {
-    "meta": lambda text: aggregates.MetaValue(*map(_name, text.split("|"))),
+    "meta": lambda text: _meta(text.split("|")),
     "amount": lambda text: aggregates.ComponentAmount(_name(text)),
     "has": lambda text: aggregates.ComponentPresent(_name(text)),
     "exceeds": _excess,
@@ -209,6 +231,8 @@ def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
         component, _, listed = text.partition(":")
         known = scores.setdefault(_name(component), {})
         known |= dict.fromkeys(map(_name, listed.split("|") if listed else ()))
+    if (count := sum(map(len, scores.values()))) > MOST_SCORES:
+        raise InvalidQuery(f"{count} scores in one query; at most {MOST_SCORES} are allowed, over all components")
     return tuple([ComponentUsage(component, tuple(known)) for component, known in scores.items()])
 
 
@@ -237,7 +261,8 @@ class SumsHandler(msgspec.Struct, frozen=True):
         "GET",
         "/api/v1/aggregates",
         "sumUpRecords",
-        f"Sum records, grouped by meta, components, scores or times; at most {MANY_GROUPS:,} groups.",
+        f"Sum records, grouped by meta, components, scores or times; at most {MANY_GROUPS:,} groups, and "
+        f"{MANY_GROUPS * SUMS_PER_GROUP:,} sums (groups times components, scores and their values).",
         Permission.READ,
         {200: {JSON: Sums}},
         problems=(400, 503),
@@ -257,7 +282,7 @@ class SumsHandler(msgspec.Struct, frozen=True):
                 with self.lake.faults() if asked.of_lake else nullcontext():
                     found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
-                text = f"{error}: group by fewer keys or longer periods, or select fewer records"
+                text = f"{error}: group by fewer keys or longer periods, ask for fewer scores, or select fewer records"
                 raise InvalidQuery(text, "by") from error
             yield self._pages(asked, found)
 

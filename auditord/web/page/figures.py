@@ -18,17 +18,18 @@ from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, R
 from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.report import condensed, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
+from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
-from auditord.web.page.query_string import MOST_ROWS, View
+from auditord.web.page.query_string import View
+from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, client_key
-from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
-from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
+from auditord.web.requests import RecordsFor, client_key, principal_of
+from auditord_hookspecs import AggregateQuery, Aggregates, Permission, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.wording import counted
@@ -38,9 +39,6 @@ OTHERS: Final = 8
 """The colour of the row that sums all but the largest rows."""
 
 MOST_COLOURS: Final = 8
-
-MOST_CELLS: Final = 1_000_000
-"""The most cells (rows times bins) of a file."""
 
 _GAP: Final = Mark(None, "")
 
@@ -134,15 +132,20 @@ class Figures(msgspec.Struct, frozen=True):
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
         who, gathering, bins = client_key(request), Gathering(question), bins_of(question, self.now(question.zone))
-        async with self._summed(request, replace(question, bin=None)) as found:
+        async with self.places.growing(who) as place:
+            try:
+                found = await place.sum_up(self._sums(request), replace(question, bin=None).query())
+            except TooManyGroups as error:
+                raise _too_many_rows() from error
             rows = len({group.key[:1] for group in found.groups}) or 1
             if question.bin is None:
                 await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
                 return
-        del found  # a kilobyte per group, which would stay in memory while this request waits for a place
-        _check_cells(rows, len(bins))
-        async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
+            del found  # a kilobyte per group, which would stay in memory while this request waits for a place
+            _check_cells(rows, len(bins))
+            if rows * len(bins) > FEW_GROUPS:
+                await place.grow()
             await self._gather(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
@@ -215,17 +218,31 @@ class Figures(msgspec.Struct, frozen=True):
         """Return every bin of the report's window up to the present, with or without records."""
         return bins_of(report.question, self.now(), report.bins)
 
-    def pledge_line(self, report: Report, bins: Sequence[date]) -> Sequence[float | None]:
+    def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
+        """Return the pledges that may be compared with a question's figures.
+
+        The sender of the request must be allowed to see every record that the question is about. Others would see the
+        pledges of other sites and groups, and compare them with a part of the usage.
+        """
+        principal = principal_of(request)
+        if principal is None:
+            return self.pledges
+        wanted = {question.keys.key(name): value for name, value in question.filters}
+        rows = [role.rows or {} for role in principal.having(Permission.READ)]
+        sees_all = any(all(wanted.get(key) in values for key, values in each.items()) for each in rows)
+        return self.pledges if sees_all else ()
+
+    def pledge_line(self, report: Report, bins: Sequence[date], pledges: Sequence[Pledge]) -> Sequence[float | None]:
         """Return the pledge for each bin, cut to the report's window; empty without pledges."""
         unit, window = report.question.bin, report.question.window
-        if unit is None or window is None or not self.pledges:
+        if unit is None or window is None or not pledges:
             return ()
         found: list[float | None] = []
         for begin in bins:
             first = max(begin, window.start.date())
-            end = min(following(begin, unit), window.stop.date())
+            end = min(unit.next_first_day(begin), window.stop.date())
             start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = pledged(self.pledges, report.question, Window(start, stop))
+            amount = pledged(pledges, report.question, Window(start, stop))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
@@ -242,7 +259,7 @@ def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Se
     last = min(window.stop - timedelta(microseconds=1), max(here, window.start)).date()
     while begin <= max([last, *known]):
         bins.append(begin)
-        begin = following(begin, unit)
+        begin = unit.next_first_day(begin)
     return bins
 
 
@@ -408,7 +425,7 @@ class Charts(msgspec.Struct, frozen=True):
 
     def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit, of_values: str) -> Axis:
         """Return the time axis, whose labels link to their bins."""
-        ends = [following(begin, unit) for begin in bins]
+        ends = [unit.next_first_day(begin) for begin in bins]
         links = (
             []
             if unit is CalendarUnit.DAY
@@ -430,7 +447,8 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
         return {}
     start, stop = window.start.date(), window.stop.date()
     return {
-        begin: f"from={max(begin, start)}&to={min(following(begin, unit), stop) - timedelta(days=1)}" for begin in bins
+        begin: f"from={max(begin, start)}&to={min(unit.next_first_day(begin), stop) - timedelta(days=1)}"
+        for begin in bins
     }
 
 

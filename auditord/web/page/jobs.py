@@ -23,13 +23,13 @@ from auditord.reporting.questions import Question
 from auditord.store.store import RecordStore
 from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
+from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, shown
 from auditord.web.page.query_string import (
     COMPARISONS,
     FILTERS,
     LABEL_OPERATORS,
-    MOST_ROWS,
     OF_API,
     PAGE,
     View,

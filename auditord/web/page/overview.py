@@ -62,9 +62,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
         of_groups = await ask(("cpu-efficiency",), "group", this, labels=chosen)
         elapsed = now.date() - this.start.date()
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
-        return self.renderer.answer(
-            "overview.html",
-            {
+        navigation = self.visitors.navigation(request, PATH)
+
+        def made() -> web.Response:
+            values = {
                 "month": f"{this.start:%B %Y}",
                 "cards": [
                     *_cards(whole, this, last, elapsed),
@@ -77,9 +78,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
                 "users": _top(users, None),
                 "health": health,
                 "view": View({"period": "this-month"}),
-            },
-            self.visitors.navigation(request, PATH),
-        )
+            }
+            return self.renderer.answer("overview.html", values, navigation)
+
+        return await self.figures.places.run(made)
 
     async def _ask(
         self,
@@ -193,18 +195,23 @@ class MyPage(msgspec.Struct, frozen=True):
         report = await self.figures.report(request, question)
         former = await self.figures.former(request, question)
         records = await self._latest(request, question.where())
-        values = {
-            "user": principal.user,
-            "view": view,
-            "zone": question.zone,
-            "periods": PERIODS,
-            "cards": self._cards(report, former),
-            "chart": self._chart(report, view),
-            "worst": self._worst(records),
-            "looked_at": LOOKED_AT,
-            "many": len(records) == LOOKED_AT,
-        }
-        return self.renderer.answer("my.html", values, navigation)
+        user = principal.user
+
+        def made() -> web.Response:
+            values = {
+                "user": user,
+                "view": view,
+                "zone": question.zone,
+                "periods": PERIODS,
+                "cards": self._cards(report, former),
+                "chart": self._chart(report, view),
+                "worst": self._worst(records),
+                "looked_at": LOOKED_AT,
+                "many": len(records) == LOOKED_AT,
+            }
+            return self.renderer.answer("my.html", values, navigation)
+
+        return await self.figures.places.run(made)
 
     async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
         query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)

@@ -200,7 +200,8 @@ class PanelsPage(msgspec.Struct, frozen=True):
         """Show every panel that the visitor may see."""
         visible = [each for each in self.panels.shown() if _may_see(request, each[1])]
         shown = await asyncio.gather(*(self._made(request, *each) for each in visible))
-        return self.renderer.answer("panels.html", {"panels": shown}, self.visitors.navigation(request, PATH))
+        navigation = self.visitors.navigation(request, PATH)
+        return await self.figures.places.run(lambda: self.renderer.answer("panels.html", {"panels": shown}, navigation))
 
     async def _made(
         self, request: web.BaseRequest, module: str, panel: Panel, instance: PanelInstance | None
@@ -209,7 +210,9 @@ class PanelsPage(msgspec.Struct, frozen=True):
         try:
             async with asyncio.timeout(self.longest.total_seconds()):
                 parts = await panel.show(self._context(request, panel, instance))
-            return ShownPanel(panel.title, name, _drawn(parts, zone_named(self.figures.zone)))
+            # Up to 200,000 cells.
+            shown = await self.figures.places.run(lambda: _drawn(parts, zone_named(self.figures.zone)))
+            return ShownPanel(panel.title, name, shown)
         except _Misshapen as error:
             log.warning(
                 "panel %s (%s) of %s has a wrong shape: %s; its author must correct it: see `auditord manual types`",

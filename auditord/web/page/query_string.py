@@ -20,6 +20,7 @@ from auditord.reporting.periods import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing
+from auditord.web.limits import MOST_BINS, MOST_ROWS
 from auditord.web.record_query import InvalidQuery, parse_query_string
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -49,7 +50,6 @@ LABEL: Final = "label"
 _KNOWN: Final = frozenset(
     {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", SOURCE, LABEL, *FILTERS}
 )
-_MOST_BINS: Final = 800
 _LEAST: Final = {
     CalendarUnit.DAY: timedelta(days=1),
     CalendarUnit.WEEK: timedelta(days=7),
@@ -58,8 +58,6 @@ _LEAST: Final = {
     CalendarUnit.YEAR: timedelta(days=365),
 }
 """The shortest length of each unit."""
-MOST_ROWS: Final = 1_000
-"""The most rows of a table."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -144,8 +142,8 @@ class View(msgspec.Struct, frozen=True):
         if name == NO_BIN:
             return None
         unit = CalendarUnit(name)
-        if length > _MOST_BINS * _LEAST[unit]:
-            raise InvalidQuery(f"more than {_MOST_BINS} {name}s: choose longer bins or a shorter period", "bin")
+        if length > MOST_BINS * _LEAST[unit]:
+            raise InvalidQuery(f"more than {MOST_BINS} {name}s: choose longer bins or a shorter period", "bin")
         return unit
 
     def question(self, now: datetime, keys: LabelKeys) -> Question:

@@ -16,15 +16,16 @@ from msgspec.structs import replace
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import pledged
+from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
+from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compared, moves, name_of_bin
 from auditord.web.page.numbers import percent, shown, with_unit
-from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, NO_BIN, View, read_view
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
@@ -75,7 +76,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
         if form != "svg":
             return await self.answers.send_held(request, self._opened(request, figures, question, form), headers)
         report = await figures.report(request, question)
-        sheet = await figures.places.run(lambda: self._sheet(report, view).encode())
+        pledges = figures.pledges_for(request, question)
+        sheet = await figures.places.run(lambda: self._sheet(report, view, pledges).encode())
         return web.Response(body=sheet, headers=headers)
 
     @asynccontextmanager
@@ -105,10 +107,10 @@ class UsageFiles(msgspec.Struct, frozen=True):
             while page := await run(lambda: file.read(_PIECE)):
                 yield [page]
 
-    def chart(self, report: Report, view: View) -> Picture | None:
+    def chart(self, report: Report, view: View, pledges: Sequence[Pledge]) -> Picture | None:
         """Draw the chart of a report."""
         bins = self.figures.axis(report)
-        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
+        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins, pledges))
 
     def days(self, window: Window) -> str:
         """Return the first and last day of a window as text."""
@@ -121,23 +123,23 @@ class UsageFiles(msgspec.Struct, frozen=True):
         names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
         return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
 
-    def pledged(self, report: Report) -> str | None:
+    def pledged(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
         """Return the share of the pledge that was used as text; None without a pledge."""
         question, window = report.question, report.question.window
-        pledge = None if window is None else pledged(self.figures.pledges, question, window)
+        pledge = None if window is None else pledged(pledges, question, window)
         if pledge is None:
             return None
         unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
         value = with_unit(shown(Figure(pledge), unit), unit)
         return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
 
-    def _sheet(self, report: Report, view: View) -> str:
+    def _sheet(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         """Return the chart with all texts that a reader needs without the page around it."""
-        chart, unit = self.chart(report, view), report.question.bin
+        chart, unit = self.chart(report, view, pledges), report.question.bin
         has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
         keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
         partial = None if chart is None else self.partial(report)
-        lines = [self._when(report), self._what(report, view), *([] if partial is None else [partial])]
+        lines = [self._when(report), self._what(report, view, pledges), *([] if partial is None else [partial])]
         if chart is None:
             lines.append(self.renderer.text("usage.nothing"))
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
@@ -156,8 +158,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
         window = report.question.window
         return _joined([] if window is None else [self.days(window), report.question.zone])
 
-    def _what(self, report: Report, view: View) -> str:
-        unit, pledged = view.measure.unit, self.pledged(report)
+    def _what(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
+        unit, pledged = view.measure.unit, self.pledged(report, pledges)
         total = with_unit(shown(report.total[0], unit), unit)
         filters = [f"{name}: {value}" for name, value in view.filters]
         return _joined([total, *filters, *([] if pledged is None else [pledged])])
@@ -224,6 +226,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
         report, drawn = await self._reports(request, view, figures, question)
         former = await figures.former(request, question)
+        pledges = figures.pledges_for(request, question)
         return await self.figures.places.run(
             lambda: self.renderer.answer(
                 "usage.html",
@@ -232,8 +235,8 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "total": shown(report.total[0], view.measure.unit),
                     "compared": compared(report, former, self.renderer.text),
                     "implausible": has_implausible(report),
-                    "pledge": self.files.pledged(report),
-                    "chart": self.files.chart(drawn, view),
+                    "pledge": self.files.pledged(report, pledges),
+                    "chart": self.files.chart(drawn, view, pledges),
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,

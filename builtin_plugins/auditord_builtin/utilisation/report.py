@@ -1,7 +1,5 @@
 """A report, and its formats: CSV, JSON, HTML, and a table for terminals and plain mails."""
 
-import csv
-import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +28,7 @@ from auditord_builtin.utilisation.usage import (
 from auditord_hookspecs import AggregateQuery, MetaValue, Records
 from auditord_hookspecs.aggregates import nearest_float
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
-from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.wording import counted
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
@@ -205,12 +203,12 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
     def shown(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
 
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
-    for row in (report.total, *report.rows):
-        writer.writerow([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))])
-    return text.getvalue()
+    header = csv_line(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
+    lines = [
+        csv_line([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))])
+        for row in (report.total, *report.rows)
+    ]
+    return "".join([header, *lines])
 
 
 def as_json(report: Report) -> str:

@@ -94,6 +94,11 @@ class Daemon:
         """Begin to measure :meth:`peak`."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
+    def cpu(self) -> float:
+        """The seconds of CPU time that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def ask(self, method: str, target: str, body: object = None) -> tuple[int, bytes]:
         """One request on a connection of its own."""
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:

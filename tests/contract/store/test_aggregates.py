@@ -333,6 +333,43 @@ async def test_windows_that_follow_each_other_count_everything_once(stores: Stor
     assert sum(part.usage[0].sums.amount_runtime for part in parts) == 3 * (whole // timedelta(microseconds=1))
 
 
+async def test_an_empty_window_has_no_records(stores: StoreFactory) -> None:
+    """Neither jobs that run at its instant, nor those that start, stop, or take no time there."""
+    at = EPOCH + HOUR
+    records = [
+        job("runs", scored("Cores", 1), length=3 * HOUR),
+        job("stops", scored("Cores", 1), length=HOUR),
+        Record("starts", at, (), at + HOUR, None),
+        Record("no time", at, (), at, None),
+        job("open", scored("Cores", 1), length=None),
+    ]
+    empty = aggregates.AggregateQuery(usage=(aggregates.ComponentUsage("Cores"),), window=Window(at, at), as_of=LAST)
+    async with filled(stores, records) as store:
+        assert aggregate_records(records, empty).groups == ()
+        assert (await store.aggregate(empty)).groups == ()
+        assert len((await store.aggregate(replace(empty, window=Window(at, at + SECOND)))).groups) == 1
+
+
+async def test_an_answer_with_more_sums_than_allowed_is_refused(stores: StoreFactory) -> None:
+    """Each group counts, and so does each component, each score, and each value of a score."""
+    usage = (aggregates.ComponentUsage("Cores", ("a", "b")), aggregates.ComponentUsage("GPU"))
+    records = [
+        job(
+            f"r{number}", scored("Cores", 1, ("a", 1.0 + number // 4)), user_id=f"u{number % 4}", other=f"u{number % 4}"
+        )
+        for number in range(12)
+    ]
+    async with filled(stores, records) as store:
+        for key in ("user_id", "other"):
+            query = aggregates.AggregateQuery(by=(aggregates.MetaValue(key),), usage=usage)
+            # Four groups, each with two components, two scores, three values of one and none of the other.
+            fits, small = -(-4 * (1 + 2 + 2 + 3 + 1) // aggregates.SUMS_PER_GROUP), 4 * (1 + 2 + 2)
+            assert small > (fits - 1) * aggregates.SUMS_PER_GROUP - 16 > 0
+            assert len((await store.aggregate(replace(query, most_groups=fits))).groups) == 4
+            with pytest.raises(TooManyGroups, match="sums"):
+                await store.aggregate(replace(query, most_groups=fits - 1))
+
+
 async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None:
     usage = (aggregates.ComponentUsage("Cores", ("a",)),)
     query = aggregates.AggregateQuery(

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditord.web import bodies
-from auditord.web.streams import RateLimit, Shares
+from auditord.web.places import Shares
+from auditord.web.streams import RateLimit
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio

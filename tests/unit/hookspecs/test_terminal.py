@@ -1,14 +1,17 @@
 """Text from outside cannot act on a terminal, however it gets there."""
 
+import csv
 import io
 import json
+import re
 import sys
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.terminal import escaped, escaped_lines, output, say, say_cells, say_error, say_lines, write
 
 EVIL = "\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\0x"
@@ -59,9 +62,37 @@ def test_formats_for_programs_are_verbatim_unless_people_look(
     assert screen.getvalue() == "a\n" + HARMLESS.replace(r"\n", "\n")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\tx", "\rx", "\nx", "\uff1d1"])
 def test_text_is_no_formula(text: str) -> None:
     assert no_formula(text) == f"'{text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("x;=1+1", "x;'=1+1"), ('x;"=1', "x;'\"=1"), ("a\t-1", "a\t'-1"), ("a\n@b", "a\n'@b"), ("\t=1", "'\t'=1")],
+)
+def test_no_part_of_a_text_is_a_formula(text: str, shown: str) -> None:
+    assert no_formula(text) == shown
+
+
+CELLS = st.lists(st.text(st.sampled_from("=+-@;,\t\r\n\" x'\uff1d")), min_size=1, max_size=4)
+
+
+@given(CELLS)
+def test_a_line_has_its_cells_for_readers_of_commas(cells: Sequence[str]) -> None:
+    (read,) = csv.reader(io.StringIO(csv_line(cells), newline=""))
+    assert read == cells
+
+
+@given(CELLS, st.sampled_from(",;\t"))
+def test_readers_of_any_separator_find_no_formula(cells: Sequence[str], separator: str) -> None:
+    line = csv_line(["x", *map(no_formula, cells)])
+    found = [cell for row in csv.reader(io.StringIO(line, newline=""), delimiter=separator) for cell in row]
+    assert [cell for cell in found if re.match(r"\s*[=+\-@\uff1d]", cell)] == []
+
+
+def test_cells_are_quoted_for_readers_that_take_several_separators() -> None:
+    assert csv_line(["a;b", "c\td", "e", 1]) == '"a;b","c\td",e,1\n'
 
 
 def test_numbers_and_names_stay() -> None:

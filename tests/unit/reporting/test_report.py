@@ -18,7 +18,7 @@ from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
 from auditord.reporting.pledges import Pledge, Scope, pledged
 from auditord.reporting.questions import UnknownCo2
-from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.report import condensed, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -119,7 +119,7 @@ def test_filters_choose_values_and_records_without_any() -> None:
 def test_a_bin_ends_where_the_next_one_begins(unit: CalendarUnit) -> None:
     first = unit.first_day(date(2024, 1, 1))
     for _ in range(60):
-        following_one = following(first, unit)
+        following_one = unit.next_first_day(first)
         assert unit.first_day(following_one - timedelta(days=1)) == first
         assert unit.first_day(following_one) == following_one
         first = following_one
@@ -352,6 +352,12 @@ def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     assert list(csv_pieces(grid_of(made)))[1] == "'=1+1,1\n"
 
 
+def test_the_name_of_a_label_is_no_formula_in_the_header() -> None:
+    question = Question((MEASURES["jobs"],), "meta:x;=1")
+    made = make_report(question, aggregate_records([job("x", 0, 1, 1, "y")], question.query()))
+    assert next(csv_pieces(grid_of(made))) == '"meta:x;\'=1",jobs\n'
+
+
 @pytest.mark.parametrize(
     ("unit", "window", "zone", "now", "parts"),
     [
@@ -381,7 +387,7 @@ def test_bins_of_which_there_is_only_a_part(
     while first < end.date():
         if (part := part_of(question, first)) is not None:
             found[first.isoformat()] = part.text()
-        first = following(first, unit)
+        first = unit.next_first_day(first)
     assert found == parts
 
 

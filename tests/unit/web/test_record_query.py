@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditord.web.record_query import MAX_CONDITIONS, InvalidQuery, read_query
+from auditord.web.limits import MAX_CONDITIONS
+from auditord.web.record_query import InvalidQuery, read_query
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,

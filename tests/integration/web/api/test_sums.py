@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from zoneinfo import available_timezones
 
 import pytest
 
@@ -15,7 +17,8 @@ from auditord.duplicates import Duplicates
 from auditord.errors import ConfigurationError
 from auditord.store import Provenance
 from auditord.web.api.sums import read_sums_query
-from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
+from auditord.web.limits import MAX_CONDITIONS, MOST_FILTERED
+from auditord_hookspecs import AggregateQuery, Aggregates, CalendarUnit, Component, Record, RecordQuery, Score
 from auditord_hookspecs.aggregates import LakeSnapshot
 from tests.api_server import AWAY, NOW, Api, api_server
 from tests.summed_records import aggregate_records
@@ -175,6 +178,40 @@ async def test_names_with_colons(tmp_path: Path) -> None:
         assert (list(group["key"].values()), group["usage"]["c:d"]["amount"]) == (["x"], 3)
 
 
+KEYS = "&".join("by=meta:" + "|".join(f"k{number}_{key}" for key in range(10)) for number in range(20))
+ZONES = [each for each in sorted(available_timezones()) if each.startswith("America/")]
+
+
+def components(most: int) -> str:
+    return "&".join(f"usage=c{number}:s{number}" for number in range(most))
+
+
+def zones(most: int) -> str:
+    periods = zip(cycle(CalendarUnit), ZONES[:most], strict=False)
+    return "&".join(f"by=stop:{unit.value}:{zone}" for unit, zone in periods)
+
+
+COMPONENTS = components(20)
+PERIODS = zones(20)
+
+
+def filters(most: int) -> str:
+    return "&".join(f"meta[k{number}][dnc][]=v" for number in range(most))
+
+
+MANY_FILTERS = filters(MOST_FILTERED // 21)
+OPEN = "as_of=2026-02-02T00:00:00Z"
+LARGEST = {
+    "keys and components": f"{KEYS}&{COMPONENTS}",
+    "time zones": PERIODS,
+    "time zones and components": f"{zones(2)}&{components(14)}",
+    "time zones, components and filters": f"{zones(5)}&{components(5)}&{filters(MAX_CONDITIONS)}",
+    "keys, components and filters": f"{KEYS}&{COMPONENTS}&{MANY_FILTERS}",
+    "keys, components, filters and open records": f"{KEYS}&{COMPONENTS}&{filters(MOST_FILTERED // 42)}&{OPEN}",
+    "keys, filters and open records": f"{KEYS}&{filters(MAX_CONDITIONS)}&{OPEN}",
+}
+
+
 @pytest.mark.parametrize(
     ("query", "parameter", "words"),
     [
@@ -190,6 +227,18 @@ async def test_names_with_colons(tmp_path: Path) -> None:
         ("by=exceeds:TotalCPU:NaN", "by", "not a component and a factor"),
         ("by=meta:a&by=meta:a", "by", "more than once"),
         ("&".join(f"by=meta:{number}" for number in range(21)), "by", "at most 20"),
+        ("by=meta:" + "|".join(f"k{number}" for number in range(11)), "by", "11 keys in one dimension; at most 10"),
+        ("by=meta:" + "|".join(f"k{number}" for number in range(1_000)), "by", "at most 10"),
+        (
+            "usage=Cores:" + "|".join(f"s{number}" for number in range(21)),
+            "usage",
+            "21 scores in one query; at most 20",
+        ),
+        ("&".join(f"usage=c{at}:a|b" for at in range(11)), "usage", "22 scores in one query; at most 20"),
+        (f"{zones(16)}&usage=Cores", "usage", "16 periods with a time zone and 1 components"),
+        (f"{zones(1)}&{components(15)}&{OPEN}", "usage", "1 periods with a time zone and 15 components"),
+        (f"{COMPONENTS}&{filters(96)}", "usage", "96 filters and 20 components"),
+        (f"{COMPONENTS}&{filters(48)}&{OPEN}", "usage", "48 filters and 20 components"),
         ("usage=Cores&usage=Cores", "usage", "more than once"),
         ("by=0", "by", "cannot group by"),
         ("from=2026-01-01T00:00:00Z&to=", "to", "has no value"),
@@ -202,6 +251,27 @@ async def test_a_wrong_parameter_is_named(api: Api, query: str, parameter: str, 
     answer = await api.get(f"/api/v1/aggregates?{query}")
     assert (answer.status, answer.problem["parameter"]) == (400, parameter)
     assert words in answer.problem["detail"]
+
+
+@pytest.mark.parametrize("name", LARGEST)
+async def test_everything_that_can_be_named_at_once_is_answered(api: Api, name: str) -> None:
+    answer = await api.get(f"/api/v1/aggregates?{LARGEST[name]}")
+    assert answer.status == 200, answer.body
+
+
+async def test_a_window_without_an_end_has_the_last_day_of_the_calendar(api: Api) -> None:
+    last = datetime(9999, 12, 31, 23, tzinfo=UTC)
+    record = Record("last", last - timedelta(hours=1), (), last + timedelta(minutes=59, seconds=59))
+    await api.store.add(record, Provenance(NOW), Duplicates.SAME_RUN)
+    for begin, hours in (("9999-12-31T22:30:00Z", 1.5), ("9999-01-01T00:00:00Z", 2)):
+        (group,) = (await api.get(f"/api/v1/aggregates?from={begin}")).json["groups"]
+        assert (group["records"], group["runtime"]) == (1, (hours * 3_600 - 1) * 1_000_000)
+
+
+@pytest.mark.parametrize("to", ["2026-01-31T23:00:00Z", "2026-01-31T22:30:00Z"])
+async def test_a_window_that_does_not_end_after_it_begins_is_empty(api: Api, to: str) -> None:
+    answer = await api.get(f"/api/v1/aggregates?from=2026-01-31T23:00:00Z&to={to}&as_of=2026-02-02T00:00:00Z")
+    assert answer.json["groups"] == []
 
 
 async def test_a_store_that_is_away(api: Api) -> None:

@@ -23,10 +23,12 @@ import pytest
 from auditord.client import Client
 from auditord.store.aggregates import Folding
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord.web import streams
+from auditord.web import limits
+from auditord.web import places as places_of_answers
 from auditord.web.api import sums
 from auditord.web.page import figures, usage
 from auditord.web.page.rendering import Renderer
+from auditord.web.places import ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Group, Record, Score, TooManyGroups
 from tests.api_server import Api, api_server, record
 from tests.costly_requests import COSTLIEST, WHOLE
@@ -62,7 +64,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestDaemon]:
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few groups be many, and pages be answered as a whole, with their status."""
     monkeypatch.setattr("auditord.web.page.rendering._PATIENCE_SECONDS", 60)
-    for module in (streams, figures):
+    for module in (places_of_answers, figures):
         monkeypatch.setattr(module, "FEW_GROUPS", FEW)
         monkeypatch.setattr(module, "MANY_GROUPS", MANY)
     monkeypatch.setattr(figures, "MOST_CELLS", MOST_CELLS)
@@ -164,7 +166,7 @@ def test_a_file_made_by_parts_is_that_made_at_once(
 ) -> None:
     status, whole = ask(daemon, f"/usage.{form}?{view}")
     asked = list[AggregateQuery]()
-    for module in (streams, figures):
+    for module in (places_of_answers, figures):
         monkeypatch.setattr(module, "FEW_GROUPS", FEW)
         monkeypatch.setattr(module, "MANY_GROUPS", 2 * USERS)  # with and without a CPU time
     noting(monkeypatch, Folding, "result", asked.append)
@@ -239,7 +241,7 @@ def held(api: Api) -> tuple[asyncio.Event, asyncio.Event]:
 
 @pytest.mark.anyio
 async def test_a_place_is_held_until_the_thread_that_works_in_it_is_done() -> None:
-    places, go_on, begun = streams.ReadingPlaces(2), threading.Event(), asyncio.Event()
+    places, go_on, begun = ReadingPlaces(2), threading.Event(), asyncio.Event()
     loop, done = asyncio.get_running_loop(), list[str]()
 
     def work() -> None:
@@ -268,11 +270,11 @@ async def test_a_place_is_held_until_the_thread_that_works_in_it_is_done() -> No
 
 @pytest.mark.anyio
 async def test_large_sums_of_one_principal_wait_for_each_other_and_for_nobody_else() -> None:
-    places, under_way, most = streams.ReadingPlaces(8), dict[str, int](), dict[str, int]()
+    places, under_way, most = ReadingPlaces(8), dict[str, int](), dict[str, int]()
     together = asyncio.Barrier(2)
 
     async def aggregate(who: str, query: AggregateQuery) -> Aggregates:
-        if query.most_groups != streams.MANY_GROUPS:
+        if query.most_groups != limits.MANY_GROUPS:
             raise TooManyGroups("many")
         under_way[who] = under_way.get(who, 0) + 1
         most[who] = max(most.get(who, 0), under_way[who])

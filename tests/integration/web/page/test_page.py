@@ -3,7 +3,7 @@
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -90,6 +90,7 @@ ROLES = {
     "own_group": {"permissions": ["read"], "rows": {"group_id": ["belle"]}},
     "seer": {"permissions": ["read"]},
     "alice": {"permissions": ["read"], "rows": {"user_id": ["self"]}},
+    "group_at_site": {"permissions": ["read"], "rows": {"site_id": ["KIT", "DESY"], "group_id": ["belle"]}},
     "manager": {"permissions": ["read", "metrics", "operate"]},
 }
 
@@ -112,7 +113,17 @@ def guarded_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
     (folder / "state").mkdir(mode=0o700)
     tokens = {name: new_token(name, [name], NOW, None) for name in (*ROLES, "administrator")}
     TokenFile(folder / "state").change(lambda _: [stored for stored, _ in tokens.values()])
-    sections = {"authenticators": {"tokens": {"kind": "tokens"}}, "access": {"roles": ROLES}}
+    days = {"from": f"{NOW.year - 1}-01-01", "to": f"{NOW.year + 1}-01-01"}
+    pledges = [{"amount": 100, **days}, *({"amount": 10, "group": name, **days} for name in ("belle", "atlas"))]
+    sections = {
+        "authenticators": {"tokens": {"kind": "tokens"}},
+        "access": {"roles": ROLES},
+        "pledges": [
+            *pledges,
+            {"amount": 20, "site": "KIT", **days},
+            {"amount": 5, "site": "KIT", "group": "belle", **days},
+        ],
+    }
     with running_daemon(folder, sections) as daemon:
         Client(daemon.url, token=tokens["administrator"][1]).add_all([*RECORDS, OF_LAST_MONTH])
         yield {
@@ -360,6 +371,28 @@ def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
     share = 100 * sum(sums(open_site).values()) / (100 * 24 * 30)
     assert f"{share:.1f} % of the pledge of 72,000" in page
     assert 'class="pledge"' in page
+
+
+ASKED = ("", "group=belle", "group=atlas", "site=KIT", "site=KIT&group=belle", "group=belle&user=alice")
+
+
+@pytest.mark.parametrize("path", ["/usage", "/usage.svg"])
+@pytest.mark.parametrize(
+    ("caller", "shown"),
+    [
+        ("seer", ["", "group=belle", "group=atlas", "site=KIT", "site=KIT&group=belle"]),
+        ("own_group", ["group=belle", "site=KIT&group=belle"]),
+        ("group_at_site", ["site=KIT&group=belle"]),
+        ("alice", []),
+    ],
+)
+def test_a_pledge_is_shown_to_those_who_see_all_records_that_it_is_compared_with(
+    guarded_site: Mapping[str, Visitor], path: str, caller: str, shown: Sequence[str]
+) -> None:
+    answers = {asked: guarded_site[caller].get(f"{path}?period=30-days&{asked}") for asked in ASKED}
+    assert {got.status for got in answers.values()} == {200}
+    assert [asked for asked, got in answers.items() if "of the pledge of" in got.text] == shown
+    assert [asked for asked, got in answers.items() if 'class="pledge"' in got.text] == shown
 
 
 @pytest.mark.parametrize(
