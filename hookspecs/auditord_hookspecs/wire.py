@@ -127,11 +127,6 @@ class SharedParts:
         self._components = _ByText(decode_components)
         self._meta = _ByText(decode_meta)
 
-    @property
-    def longest(self) -> int:
-        """An upper bound for the bytes of components and meta in one record; 0 before the first record."""
-        return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
-
     def decode(self, body: bytes) -> list[Record]:
         """Decode the records of an array. Errors do not name the position in the array."""
         components, meta = self._components, self._meta
