@@ -156,7 +156,7 @@ class PlainHistogram(PlainFamily):
         super().__init__(name, documentation, "histogram")
 
     @property
-    def samples(self) -> list[Sample]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def samples(self) -> list[Sample]:
         """The samples, for other readers of the registry."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=self._labels)
         for values, histogram in self._series:
@@ -165,7 +165,7 @@ class PlainHistogram(PlainFamily):
         return family.samples
 
     @samples.setter
-    def samples(self, _: list[Sample]) -> None:
+    def samples(self, _: list[Sample]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Ignore the empty list of the base class."""
 
     @cached_property
