@@ -66,7 +66,7 @@ _relaxed_time = re.compile(
 )
 
 
-KEPT_PARTS: Final = 4_096
+KEPT_PARTS: Final = 2_048
 """The size of the caches of decoded meta and components. The next body often has jobs of the same users."""
 
 LONGEST_KEPT: Final = 500
