@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import GenericAlias
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union
 
 import msgspec
 from pydantic import Field, create_model, model_validator
@@ -25,6 +25,9 @@ from auditord_hookspecs import (
 from auditord_hookspecs.kinds import AnyKind
 
 V = TypeVar("V")
+
+MANY_LABELS: Final = 20
+"""The number of labels above which the configuration is remarked on."""
 
 
 class MadeOnUse(Mapping[str, V]):
@@ -77,6 +80,7 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     """Return remarks, one line each, with their place in the configuration."""
     return [
         *_unshown_users(configuration),
+        *_many_labels(configuration),
         *(
             f"collectors.{name}: {remark}"
             for name, config in configuration.collectors.items()
@@ -92,6 +96,14 @@ def _unshown_users(configuration: Configuration) -> list[str]:
         return []
     text = "RecordCountPerUser is left out, because every client could see it: add an authenticator"
     return [f"metrics.database.metrics: {text}"]
+
+
+def _many_labels(configuration: Configuration) -> list[str]:
+    count = len(configuration.ui.labels)
+    if count <= MANY_LABELS:
+        return []
+    text = f"roll-ups are kept for {count} labels, and each costs time and disk for every record: choose those that"
+    return [f"ui.labels: {text} the Usage page needs, at most {MANY_LABELS}"]
 
 
 def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:

@@ -377,8 +377,9 @@ class Spool:
 
         A retry stores only records that one of the sender's roles allows. None allows everything.
         """
-        digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
-        what = (Stage.BODY, "api", digest, body, printable(reason))
+        digest = hashlib.blake2b(route.encode(errors="replace") + b"\0", digest_size=16)
+        await anyio.to_thread.run_sync(digest.update, body)  # some hundred milliseconds for the largest
+        what = (Stage.BODY, "api", digest.hexdigest(), body, printable(reason))
         item = SetAside(*what, provenance=provenance, route=printable(route), limits=encode_limits(roles))
         await self._write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 

@@ -233,7 +233,7 @@ def _compared_meta(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS)
     return _sorting_encoder.encode(compared)
 
 
-@lru_cache(4_096)
+@lru_cache(KEPT_PARTS)
 def _digest(meta: bytes, components: bytes) -> int:
     # A JSON array of both, since stored hashes were made from that.
     number: int

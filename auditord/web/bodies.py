@@ -133,27 +133,27 @@ class _Pace:
             raise TimeoutError(f"a body arrives more slowly than {slowest} bytes per second")
 
 
-def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterator[bytes]:
-    """Yield the decompressed body in pieces.
+async def unpack(request: web.BaseRequest, body: bytes, limit: int) -> bytes | bytearray:
+    """Return the decompressed body, pausing for other requests.
 
     Raises:
         UnreadableBody: the body cannot be decompressed.
         BodyTooLarge: it decompresses to more than the limit, or to more than :data:`LARGEST_RATIO` times its size.
     """
-    unpacking = _unpacking(request, limit)
+    if "Content-Encoding" not in request.headers:
+        return body
+    unpacking, text = _unpacking(request, limit), bytearray()
     for begin in range(0, len(body), _PIECE):
-        yield from unpacking.feed(body[begin : begin + _PIECE])
+        for piece in unpacking.feed(body[begin : begin + _PIECE]):
+            text += piece
+            await asyncio.sleep(0)
     unpacking.end()
+    return text
 
 
 def most_unpacked(packed: int, limit: int) -> int:
     """Return the largest decompressed size, in bytes, that is allowed for a compressed size."""
     return min(limit, max(_ANY_RATIO, LARGEST_RATIO * packed))
-
-
-def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """Return the decompressed body; raises like :func:`unpacked_pieces`."""
-    return b"".join(unpacked_pieces(request, body, limit))
 
 
 class _Unpacking:

@@ -11,7 +11,6 @@ serves both our names and those that AUDITOR documents.
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -24,7 +23,7 @@ from aiohttp import HttpVersion11, web
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from auditord.metrics import PlainGauge, PlainHistogram
+from auditord.metrics import Histogram, PlainGauge, PlainHistogram
 from auditord.web.answers import UNSENT, Answer
 from auditord.web.hosts import HostCheck
 from auditord.web.problems import refuse
@@ -63,31 +62,6 @@ _AUDITOR_HISTOGRAMS: Final = (
     "http_server_request_size_bytes",
     "http_server_response_size_bytes",
 )
-
-
-class Histogram:
-    """A histogram of numbers."""
-
-    __slots__ = ("_bounds", "_counts", "_total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a number."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
-
-    def add_to(self, family: PlainHistogram, labels: Iterable[str]) -> None:
-        """Add the cumulative buckets to a family."""
-        cumulated = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
-            cumulated += count
-            buckets.append((bound, cumulated))
-        family.add_metric(list(labels), buckets=buckets, sum_value=self._total)
 
 
 class RequestCounts:
@@ -195,16 +169,21 @@ class HttpMetrics(Collector):
 
 
 def _histograms(
-    names: tuple[str, str, str], labels: tuple[str, ...], counted: Iterable[RequestCounts]
+    names: tuple[str, str, str], labels: tuple[str, ...], counted: Sequence[RequestCounts]
 ) -> tuple[PlainHistogram, ...]:
-    durations = PlainHistogram(names[0], "Time until the answer was complete.", labels=labels)
-    received = PlainHistogram(names[1], "Announced size of the request's body.", labels=labels)
-    sent = PlainHistogram(names[2], "Size of the answer.", labels=labels)
-    for counts in counted:
-        counts.duration.add_to(durations, counts.labels)
-        counts.request_size.add_to(received, counts.labels)
-        counts.response_size.add_to(sent, counts.labels)
-    return durations, received, sent
+    duration, received, sent = names
+    return (
+        PlainHistogram(
+            duration, "Time until the answer was complete.", labels, [(each.labels, each.duration) for each in counted]
+        ),
+        PlainHistogram(
+            received,
+            "Announced size of the request's body.",
+            labels,
+            [(each.labels, each.request_size) for each in counted],
+        ),
+        PlainHistogram(sent, "Size of the answer.", labels, [(each.labels, each.response_size) for each in counted]),
+    )
 
 
 class Abort(AuditordError):

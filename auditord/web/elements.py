@@ -1,17 +1,15 @@
-"""Incremental splitting of a JSON array or of lines into elements, and decoding of large arrays with pauses.
+"""Splitting of arrays and of lines into elements, and decoding of large arrays with pauses for other requests.
 
-The buffer holds no more than the longest element. msgspec finds the end of a value: if other text follows the value,
-its error names the byte where that text begins. That costs an exception for each element, so elements that begin like
-the second one are decoded together. The text before the last such beginning is a list of whole elements if msgspec
-decodes it as a list, because the text before a byte decides whether it is inside a string. Nothing else is scanned in
-Python. Decoding a body of 64 MiB in one go would block all other requests for seconds.
+An array is cut before objects that begin with a member of records. msgspec tells whether such a cut is right: only the
+text before a byte decides whether the byte is inside a string or an object. A decoder of ``list[msgspec.Raw]`` could
+split the whole array in one call, but 64 MiB of ``0,`` would take two gigabytes.
 """
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,30 +18,15 @@ from auditord.web.requests import MAX_RECORD_SIZE, decode_posted, refuse_repeate
 from auditord_hookspecs import AuditordError, InvalidRecord, Record
 from auditord_hookspecs.wire import SharedParts, decode_records
 
-_Place: TypeAlias = Literal["start", "first", "element", "behind", "end"]
-
-_value: Final = msgspec.json.Decoder(msgspec.Raw)
-_values: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_BLANKS: Final = b" \t\r\n"
-_blank: Final = re.compile(rb"[ \t\r\n]*")
-_behind: Final = re.compile(r"trailing characters \(byte (\d+)\)")
-_byte: Final = re.compile(r" \(byte (\d+)\)")
-_LONG: Final = 65_536
-_LONGEST_BEGINNING: Final = 200
-_TRUNCATED: Final = "truncated"
-
-
 SURELY_SMALL: Final = 2_000
 """The size in bytes up to which any JSON has a wire text within the clients' limit. A digit may become ``1.0``, a
 backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
-_SMALL_PARTS: Final = 700
-"""The size of components and meta, in bytes, up to which a record with any id has such a wire text."""
+_AT_ONCE: Final = 64 * 1024
+"""Bytes to decode between pauses: 200 records of jobs, in about a millisecond."""
 
-_AT_ONCE: Final = 512 * 1024
-"""Bytes to decode in one go: a thousand records of jobs, in some milliseconds. In pieces it takes twice as long."""
-
-_BETWEEN_PAUSES: Final = 50
+_MOST_ELEMENTS: Final = 1_000_000
+"""The most elements of an array that cannot be cut. Each takes 56 bytes besides its text."""
 
 _VALUE: Final = 50
 """Bytes of memory that a value takes besides its text."""
@@ -52,9 +35,16 @@ _MOST_GROWTH: Final = 8
 """The most memory of an array's records, as a multiple of its text. Three to five is usual; long lists of texts of one
 or two characters take sixteen."""
 
+_SLACK: Final = 512 * 1024
+"""Bytes of text for which records may take more."""
+
+_values: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_begin: Final = re.compile(rb'[ \t\r\n]*\[[ \t\r\n]*(?:\{[ \t\r\n]*"([^"\\]{1,100})")?')
+_MEMBERS: Final = (b"record_id", b"meta", b"components", b"start_time", b"stop_time", b"runtime")
+
 
 class NoArray(AuditordError):
-    """The text is not a JSON array.
+    """The text is not a JSON array of records.
 
     Remedy:
         post a JSON array of records, or a single record to /record.
@@ -69,25 +59,8 @@ class TooLong(AuditordError):
     """
 
 
-def _limit(size: int, longest: int) -> None:
-    if size > longest:
-        raise TooLong(f"an element has more than {longest} bytes")
-
-
-class Elements(Protocol):
-    """Splits a text into elements."""
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the elements that end in this piece. The iterator must be exhausted."""
-        ...
-
-    def end(self) -> Iterator[bytes]:
-        """Yield the elements that remain at the end of the text."""
-        ...
-
-
 class LineElements:
-    """Implements :class:`Elements` for lines; blank ones are skipped.
+    """Splits a text into lines as it arrives; blank ones are skipped.
 
     Args:
         longest: the most bytes of a line; a longer one raises :class:`TooLong`.
@@ -97,144 +70,77 @@ class LineElements:
         self._longest = longest
         self._parts: list[bytes] = []
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the lines that end in this piece."""
+    def feed(self, piece: bytes) -> Sequence[bytes]:
+        """Return the lines that end in this piece."""
         *lines, rest = piece.split(b"\n")
-        for line in lines:
-            yield from self._ended(line)
+        found = [part for line in lines for part in self._end_line(line)]
         if rest:
             self._parts.append(rest)
             _limit(sum(map(len, self._parts)), self._longest)
+        return found
 
-    def end(self) -> Iterator[bytes]:
+    def end(self) -> Sequence[bytes]:
         """Return the last line if no line end follows it."""
-        return self._ended(b"")
+        return self._end_line(b"")
 
-    def _ended(self, rest: bytes) -> Iterator[bytes]:
+    def _end_line(self, rest: bytes) -> Sequence[bytes]:
         line = b"".join([*self._parts, rest])
         self._parts.clear()
-        return (part for part in line.splitlines() if part.strip())
+        return [part for part in line.splitlines() if part.strip()]
 
 
-class ArrayElements:
-    """Implements :class:`Elements` for a JSON array. Elements may be any values.
+class Slice(NamedTuple):
+    """Consecutive elements of an array: as a JSON array, and each one's JSON."""
 
-    Both methods raise :class:`NoArray` at the first byte that cannot belong to an array.
+    text: bytes
+    elements: Sequence[msgspec.Raw]
+
+
+def split_array(text: bytes | bytearray, longest: int = MAX_RECORD_SIZE) -> Iterator[Slice]:
+    """Yield the elements of an array of records in slices of some 64 KiB. Elements may be any values.
 
     Args:
-        longest: the most bytes of an element; a longer one raises :class:`TooLong`.
+        text: the JSON of the array.
+        longest: the most bytes of an element.
+
+    Raises:
+        NoArray: the text is not an array, or has very many elements that do not look like records.
+        TooLong: an element is longer.
     """
+    begin = _begin.match(text)
+    if begin is None:
+        raise NoArray("it does not begin with '['" if text.strip() else "it is empty")
+    names = b"|".join(map(re.escape, (*_MEMBERS, begin[1] or _MEMBERS[0])))
+    cuts = re.compile(rb',[ \t\r\n]*\{[ \t\r\n]*"(?:%b)"' % names)
+    whole, at, count = memoryview(text), text.index(b"[") + 1, 0
+    while at:
+        cut = cuts.search(text, at + _AT_ONCE, at + 2 * _AT_ONCE + longest)
+        found = None if cut is None else _split(b"".join((b"[", whole[at : cut.start()], b"]")))
+        if cut is not None and isinstance(found, Slice) and found.elements:
+            at = cut.start() + 1
+        else:  # the last slice, or a cut inside an element, or invalid JSON
+            if len(text) - at > 2 * _MOST_ELEMENTS and text.count(b",", at) > _MOST_ELEMENTS:
+                raise NoArray(f"behind element {count} are more than {_MOST_ELEMENTS} values that are not records")
+            found, at = _split(b"".join((b"[", whole[at:]))), 0
+        if isinstance(found, str):
+            raise NoArray(f"behind element {count}: {found}" if count else found)
+        if len(found.text) > longest:
+            _limit(max(map(len, found.elements)), longest)
+        count += len(found.elements)
+        yield found
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._text = bytearray()
-        self._place: _Place = "start"
-        self._enough = 1
-        self._count = 0
-        self._beginning = b""
 
-    @property
-    def held(self) -> int:
-        """The number of buffered bytes, which belong to incomplete elements."""
-        return len(self._text)
+def _split(text: bytes) -> Slice | str:
+    """Return the elements of an array, or the reason why the text is not one."""
+    try:
+        return Slice(text, _values.decode(text))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return str(error)
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the elements that end in this piece."""
-        self._text += piece
-        if len(self._text) < self._enough:  # a long element is parsed again only once it has doubled
-            return
-        at, together = self._behind_blanks(0), True
-        while at < len(self._text):
-            if together and self._place == "behind" and self._text[at] == ord(","):
-                together = False
-                many, at = self._similar(at)
-                yield from many
-            following = self._next(at)
-            if following is None:
-                break
-            element, end = following
-            at = self._behind_blanks(end)
-            if element:
-                yield element
-        del self._text[:at]
-        _limit(len(self._text), self._longest)
-        self._enough = 2 * len(self._text) if len(self._text) > _LONG else 1
 
-    def end(self) -> Iterator[bytes]:
-        """Yield the remaining elements: none if the array is closed."""
-        self._enough = 1
-        yield from self.feed(b"")
-        if self._place != "end":
-            raise NoArray("it ends too early" if self._text or self._place != "start" else "it is empty")
-
-    def _next(self, at: int) -> tuple[bytes, int] | None:
-        """Return an element (empty for a bracket or a comma) and its end; None if more text is needed."""
-        match self._place, self._text[at]:
-            case "start", 0x5B:
-                return self._passed("first", at)
-            case (("first" | "behind"), 0x5D):
-                return self._passed("end", at)
-            case "behind", 0x2C:
-                return self._passed("element", at)
-            case (("first" | "element"), _):
-                return self._element(at)
-            case _:
-                raise NoArray(f"{self._text[at : at + 1].decode(errors='backslashreplace')!r} is out of place")
-
-    def _passed(self, place: _Place, at: int) -> tuple[bytes, int]:
-        self._place = place
-        return b"", at + 1
-
-    def _element(self, at: int) -> tuple[bytes, int] | None:
-        end = self._end_of_value(at)
-        if end is None:
-            return None
-        _limit(end - at, self._longest)
-        self._place = "behind"
-        self._count += 1
-        return bytes(self._text[at:end]).rstrip(_BLANKS), end
-
-    def _similar(self, at: int) -> tuple[Sequence[bytes], int]:
-        """Return the elements from a comma to the last comma before an equal beginning, and the position of that comma.
-
-        The beginning is the text up to the first colon. Return no elements if they are not valid JSON; they are then
-        read one by one, up to the error.
-        """
-        if not self._beginning:
-            colon = self._text.find(b":", at, at + _LONGEST_BEGINNING)
-            self._beginning = bytes(self._text[at : colon + 1])
-        end = self._text.rfind(self._beginning, at) if self._beginning else at
-        if end <= at:
-            return (), at
-        try:
-            found = [bytes(each) for each in _values.decode(b"[%b]" % bytes(self._text[at + 1 : end]))]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return (), at
-        if not found:  # two commas in a row
-            return (), at
-        _limit(max(map(len, found)), self._longest)
-        self._count += len(found)
-        return found, end
-
-    def _behind_blanks(self, at: int) -> int:
-        found = _blank.match(self._text, at)
-        return at if found is None else found.end()
-
-    def _end_of_value(self, at: int) -> int | None:
-        with memoryview(self._text) as text, text[at:] as rest:
-            try:
-                _value.decode(rest)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                message = str(error)
-            else:
-                return None  # only a following byte shows that the value has ended
-        if (found := _behind.search(message)) is not None:
-            return at + int(found[1]) - 1
-        # If the error is at the end of the text, more text may resolve it: ``-`` is not a number, ``-1`` is.
-        fault = _byte.search(message)
-        if _TRUNCATED in message or (fault is not None and int(fault[1]) >= len(self._text) - at):
-            return None
-        raise NoArray(f"element {self._count}: {_byte.sub('', message)}")
+def _limit(size: int, longest: int) -> None:
+    if size > longest:
+        raise TooLong(f"an element has more than {longest} bytes")
 
 
 @dataclass(slots=True)
@@ -242,6 +148,7 @@ class Decoded:
     """Records of a body.
 
     Args:
+        records: all of them.
         longish: records whose wire text may be larger than clients can read.
     """
 
@@ -249,27 +156,27 @@ class Decoded:
     longish: list[Record] = field(default_factory=list[Record])
 
 
-async def decoded(pieces: Iterable[bytes]) -> Decoded:
-    """Return the records of an array that arrives in pieces, pausing for other requests.
+async def decode_array(text: bytes | bytearray) -> Decoded:
+    """Return the records of an array, pausing for other requests.
 
     Raises:
         InvalidRecord: a record is invalid or too large, or the text is not an array.
         BodyTooLarge: the records would take too much memory.
     """
-    found, elements, growth, shared = Decoded(), ArrayElements(MAX_RECORD_SIZE), _Growth(), SharedParts()
+    found, shared, size, memory = Decoded(), SharedParts(), _SLACK, 0
     try:
-        for piece in pieces:
-            some = list[bytes]()
-            for element in elements.feed(piece):
-                growth.add(element)
-                some.append(element)
-                if len(some) == _BETWEEN_PAUSES:
-                    _decode(some, found, shared)
-                    some.clear()
-                    await asyncio.sleep(0)
-            _decode(some, found, shared)
-            await asyncio.sleep(0)
-        _decode(list(elements.end()), found, shared)
+        for part in split_array(text):
+            size += len(part.text)
+            memory += len(part.text) + _VALUE * part.text.count(b",")
+            if memory > _MOST_GROWTH * size:
+                raise BodyTooLarge(f"its many small values would take more than {_MOST_GROWTH} times its size")
+            if found.records:
+                await asyncio.sleep(0)
+            records = _decode(part, len(found.records), shared)
+            found.records += records
+            if max(map(len, part.elements), default=0) > SURELY_SMALL:
+                pairs = zip(records, part.elements, strict=True)
+                found.longish += [record for record, element in pairs if len(element) > SURELY_SMALL]
     except NoArray as error:
         raise InvalidRecord(f"The body is not a JSON array: {error}") from error
     except TooLong as error:
@@ -277,52 +184,23 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
     return found
 
 
-async def decoded_body(body: bytes) -> Decoded:
-    """Return the records of a complete array.
+def _decode(part: Slice, before: int, shared: SharedParts) -> Sequence[Record]:
+    """Decode a slice. Errors name the position within the whole array.
 
-    Raises:
-        InvalidRecord, BodyTooLarge: see :func:`decoded`.
+    Args:
+        part: the slice.
+        before: the number of elements before it.
+        shared: components and meta to share with other slices.
     """
-    if len(body) <= _AT_ONCE:
-        records = decode_records(body, shared := SharedParts())
-        refuse_repeated(body, records)
-        are_small = len(body) <= SURELY_SMALL or 0 < shared.longest <= _SMALL_PARTS
-        return Decoded(records, [] if are_small else _longish(records, _values.decode(body)))
-    return await decoded(body[begin : begin + _AT_ONCE] for begin in range(0, len(body), _AT_ONCE))
-
-
-class _Growth:
-    """Refuses arrays whose records would take too many times the size of their text."""
-
-    def __init__(self) -> None:
-        self._text = _AT_ONCE
-        self._memory = 0
-
-    def add(self, element: bytes) -> None:
-        self._text += len(element)
-        self._memory += len(element) + _VALUE * element.count(b",")
-        if self._memory > _MOST_GROWTH * self._text:
-            raise BodyTooLarge(f"its many small values would take more than {_MOST_GROWTH} times its size")
-
-
-def _decode(elements: Sequence[bytes], found: Decoded, shared: SharedParts) -> None:
     try:
-        records = decode_records(text := b"[%b]" % b",".join(elements), shared)
-        refuse_repeated(text, records)
+        records = decode_records(part.text, shared)
+        refuse_repeated(part.text, records)
     except InvalidRecord:
-        records = [_decoded_at(len(found.records) + at, element) for at, element in enumerate(elements)]
-    found.records += records
-    found.longish += _longish(records, elements)
+        return [_decode_at(before + position, bytes(element)) for position, element in enumerate(part.elements)]
+    return records
 
 
-def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Record]:
-    if max(map(len, elements), default=0) <= SURELY_SMALL:
-        return []  # nearly always
-    return [record for record, element in zip(records, elements, strict=True) if len(element) > SURELY_SMALL]
-
-
-def _decoded_at(position: int, element: bytes) -> Record:
-    """Decode one element. An error names its place within the whole array."""
+def _decode_at(position: int, element: bytes) -> Record:
     try:
         return decode_posted(element)
     except InvalidRecord as error:

@@ -58,8 +58,8 @@ MAX_HEADERS: Final = 100
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
 _HELD_WHOLE: Final = 2
-"""The factor by which bodies of ``POST /records`` count, because all records are in memory at once. They take some
-eight times their text."""
+"""The factor by which arrays of records count, because they are in memory as a whole. The records of ``POST /records``
+take some eight times their text."""
 
 _CONTROL_CONNECTIONS: Final = 64
 _NAME: Final = plain_text(200, f"auditord {__version__}: the API is at {DOCUMENT_PATH}\n")
@@ -171,7 +171,7 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
     def share(route: Route) -> Route:
         if route.permission is None or (rate is None and route.method == "GET"):
             return route
-        weight = _HELD_WHOLE if route.path == "/records" else 1
+        weight = _HELD_WHOLE if route.path in {"/records", "/api/v1/records"} else 1
         waiting = limited(route.handler, uploads, rate, weight)
         return replace(route, handler=waiting if rate is not None else route.handler, patient=waiting)
 

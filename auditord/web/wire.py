@@ -20,9 +20,9 @@ from auditord.ingest import Ingest, Outcome, Stopped, writing_roles
 from auditord.store import Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpack
 from auditord.web.dispatch import Abort, HttpMetrics
-from auditord.web.elements import SURELY_SMALL, Decoded, decoded, decoded_body
+from auditord.web.elements import SURELY_SMALL, Decoded, decode_array
 from auditord.web.operations import Operation
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import (
@@ -125,8 +125,9 @@ class WriteHandlers(RecordWriter):
         body = b""
         try:
             body = await read_body(request, self.max_body)
-            limit = self.max_body
-            found = await _decode_many(request, body, limit) if are_many else _decode_one(request, body, limit)
+            _require_json(request)
+            text = await unpack(request, body, self.max_body)
+            found = await decode_array(text) if are_many else _decode_one(bytes(text))
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -168,9 +169,11 @@ class WriteHandlers(RecordWriter):
         principal, provenance = sender_of(request, self.now())
         try:
             limit = min(self.max_body, MAX_RECORD_SIZE)
-            body = _json_body(request, await read_body(request, limit), limit)
-            update = decode_update(body)
-            refuse_repeated(body, (update,))
+            body = await read_body(request, limit)
+            _require_json(request)
+            text = bytes(await unpack(request, body, limit))
+            update = decode_update(text)
+            refuse_repeated(text, (update,))
             stopped = await self.ingest.stop(update, principal, provenance)
         except BodyTooLarge as error:
             return plain_text(413, _too_large(error))
@@ -189,17 +192,9 @@ class WriteHandlers(RecordWriter):
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
 
-def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
-    text = _json_body(request, body, limit)
+def _decode_one(text: bytes) -> Decoded:
     record = decode_posted(text)
     return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
-
-
-async def _decode_many(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
-    _require_json(request)
-    if "Content-Encoding" in request.headers:
-        return await decoded(unpacked_pieces(request, body, limit))
-    return await decoded_body(body)
 
 
 def _require_json(request: web.BaseRequest) -> None:
@@ -207,17 +202,6 @@ def _require_json(request: web.BaseRequest) -> None:
     content_type = request.headers.get("Content-Type", "")
     if content_type != "application/json" and not is_json(content_type):
         raise UnreadableBody("Content type error")
-
-
-def _json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """Return the decompressed JSON text of a body.
-
-    Raises:
-        UnreadableBody: the body is not declared to be JSON, or cannot be decompressed.
-        BodyTooLarge: it decompresses to more than the limit.
-    """
-    _require_json(request)
-    return unpacked(request, body, limit) if "Content-Encoding" in request.headers else body
 
 
 def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:

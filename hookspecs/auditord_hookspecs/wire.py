@@ -66,7 +66,7 @@ _relaxed_time = re.compile(
 )
 
 
-KEPT_PARTS: Final = 4_096
+KEPT_PARTS: Final = 2_048
 """The size of the caches of decoded meta and components. The next body often has jobs of the same users."""
 
 LONGEST_KEPT: Final = 500
@@ -126,11 +126,6 @@ class SharedParts:
     def __init__(self) -> None:
         self._components = _ByText(decode_components)
         self._meta = _ByText(decode_meta)
-
-    @property
-    def longest(self) -> int:
-        """An upper bound for the bytes of components and meta in one record; 0 before the first record."""
-        return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
 
     def decode(self, body: bytes) -> list[Record]:
         """Decode the records of an array. Errors do not name the position in the array."""

@@ -1,7 +1,8 @@
-"""A load generator for one machine: keeps a number of connections busy with POST requests, prints one line of JSON.
+"""A load generator for one machine: keeps a number of connections busy with requests, prints one line of JSON.
 
-Run as a process of its own, not in the server's: ``http_load.py PORT PATH CONNECTIONS SECONDS PREFIX``.
-It speaks just enough HTTP/1.1 to cost little: an answer is complete when its head is (every answer here is empty).
+Run as a process of its own, not in the server's: ``http_load.py PORT PATH CONNECTIONS SECONDS PREFIX``. It posts new
+records or, if the path has a ``%d``, reads at the paths with the numbers below a thousand in its place.
+It speaks just enough HTTP/1.1 to cost little: an answer comes as a whole, and is empty or one object.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 import sys
 import time
 from itertools import count
-from random import getrandbits
+from random import getrandbits, randrange
 from typing import cast
 
 import uvloop
@@ -20,6 +21,8 @@ RECORD = (
     '"scores":[]}],"start_time":"2024-02-03T04:05:06.079043Z","stop_time":"2024-02-03T06:05:06Z"}'
 )
 
+READ = 1_000
+_HEADERS = "host: x\r\nuser-agent: auditor-client/0.11.2\r\naccept: */*\r\n"
 _PATIENCE_SECONDS = 30
 
 
@@ -27,7 +30,7 @@ class Connection(asyncio.Protocol):
     """Sends the next request as soon as the answer to the last one is there."""
 
     def __init__(self, path: str, prefix: str, numbers: "count[int]", finished: asyncio.Event) -> None:
-        self._head = f"POST {path} HTTP/1.1\r\nhost: x\r\nuser-agent: auditor-client/0.11.2\r\naccept: */*\r\n"
+        self._path = path
         self._prefix = prefix
         self._numbers = numbers
         self._finished = finished
@@ -41,15 +44,21 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
+        self._sent = time.perf_counter()
+        self._transport.write(self._read() if "%d" in self._path else self._post())
+
+    def _read(self) -> bytes:
+        return f"GET {self._path % randrange(READ)} HTTP/1.1\r\n{_HEADERS}\r\n".encode()  # noqa: S311 no secret
+
+    def _post(self) -> bytes:
         number = next(self._numbers)
         body = RECORD % (f"{self._prefix}-{getrandbits(64):016x}", number % 7, number % 40, number % 900)
-        head = f"{self._head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        self._sent = time.perf_counter()
-        self._transport.write((head + body).encode())
+        head = f"POST {self._path} HTTP/1.1\r\n{_HEADERS}content-type: application/json\r\n"
+        return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 
     def data_received(self, data: bytes) -> None:
         self.latencies.append(time.perf_counter() - self._sent)
-        if not (data.startswith(b"HTTP/1.1 200 ") and data.endswith(b"\r\n\r\n")):
+        if not (data.startswith(b"HTTP/1.1 200 ") and data.endswith((b"\r\n\r\n", b"}"))):
             self.failures += 1
         if not self._finished.is_set():
             self._send()
@@ -62,7 +71,7 @@ class Connection(asyncio.Protocol):
 
 
 async def load(port: int, path: str, connections: int, seconds: float, prefix: str) -> dict[str, float]:
-    """Post records for so long; returns the rate, the latencies in milliseconds and how many answers were not 200."""
+    """Post or read for so long; returns the rate, the latencies in milliseconds and how many answers were not 200."""
     loop = asyncio.get_running_loop()
     finished = asyncio.Event()
     numbers = count()

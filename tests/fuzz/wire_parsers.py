@@ -19,7 +19,7 @@ from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord.web.answers import json_error
 from auditord.web.api.records import read_listing
 from auditord.web.api.sums import read_sums_query
-from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.elements import LineElements, NoArray, TooLong, split_array
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import read_target
 from auditord_builtin.access.jwt import open_jwt
@@ -59,32 +59,33 @@ def _parse_record(text: bytes) -> None:
     for decode in (decode_record, decode_update):
         _or(InvalidRecord, decode, text)
     whole = _or(InvalidRecord, decode_records, text)
-    pieces = _in_pieces(ArrayElements(LONGEST_ELEMENT), text)
-    _in_pieces(LineElements(LONGEST_ELEMENT), text)
+    elements = _or((NoArray, TooLong), _split_array, text)
+    _or(TooLong, _split_lines, text)
     if whole is None:
         return
     assert all(decode_record(encode_record(each)) == each for each in whole)
-    if pieces is not None:
-        assert [decode_record(each) for each in pieces] == whole
+    if elements is not None:
+        assert [decode_record(each) for each in elements] == whole
 
 
-def _or(error: type[Exception], parse: "Callable[[bytes], Any]", text: bytes) -> Any:  # Any: whatever it parses
+def _or(
+    errors: type[Exception] | tuple[type[Exception], ...], parse: "Callable[[bytes], Any]", text: bytes
+) -> Any:  # Any: whatever it parses
     try:
         return parse(text)
-    except error:
+    except errors:
         return None
 
 
-def _in_pieces(elements: Elements, text: bytes) -> Sequence[bytes] | None:
-    """The elements of a text that comes in pieces of growing length; None if it is refused."""
-    found: list[bytes] = []
-    try:
-        for start, end in pairwise(_CUTS):
-            found += elements.feed(text[start:end])
-        found += elements.end()
-    except (NoArray, TooLong):
-        return None
-    return found
+def _split_array(text: bytes) -> Sequence[bytes]:
+    return [bytes(each) for part in split_array(text, LONGEST_ELEMENT) for each in part.elements]
+
+
+def _split_lines(text: bytes) -> Sequence[bytes]:
+    """The lines of a text that comes in pieces of growing length."""
+    lines = LineElements(LONGEST_ELEMENT)
+    found = [line for start, end in pairwise(_CUTS) for line in lines.feed(text[start:end])]
+    return [*found, *lines.end()]
 
 
 _CUTS: Final = [0, 1, 2, 5, 20, 100, 500, 4_000, 65_536, 1 << 21]

@@ -29,7 +29,7 @@ from typing import Final
 
 import psycopg
 
-from tests.benchmark.http_load import RECORD
+from tests.benchmark.http_load import READ, RECORD
 from tests.benchmark.measured import jobs
 from tests.benchmark.test_filters import QUESTIONS, bodies
 
@@ -114,11 +114,12 @@ def port_of(log: Path) -> int:
     raise TimeoutError(log.read_text())
 
 
-def posted(port: int, connections: int) -> float:
-    """Records per second of single posts."""
-    command = [sys.executable, str(LOAD), str(port), "/record", str(connections), "4", f"c{connections}"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(done.stdout)["per_second"])
+def loaded(path: str, connections: int, port: int) -> float:
+    """Single posts or reads per second."""
+    command = [sys.executable, str(LOAD), str(port), path, str(connections), "4", f"c{connections}"]
+    done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert not done["failures"]
+    return float(done["per_second"])
 
 
 def posted_in_bulk(port: int, clients: int, pieces: int = 20) -> float:
@@ -154,8 +155,8 @@ def asked(port: int, method: str, path: str, body: str | None = None) -> bytes:
 
 
 WAYS: Final[Mapping[str, Callable[[int], float]]] = {
-    "POST /record, 64 connections": lambda port: posted(port, 64),
-    "POST /record, 1 connection": lambda port: posted(port, 1),
+    **{f"POST /record, {each} connections": partial(loaded, "/record", each) for each in (64, 1)},
+    **{f"GET /record/{{id}}, {each} connections": partial(loaded, f"/record/{KNOWN}-%d", each) for each in (64, 16, 1)},
     "POST /records of 1,000, 1 client": lambda port: posted_in_bulk(port, 1),
     "POST /records of 1,000, 4 clients": lambda port: posted_in_bulk(port, 4),
     "GET /records": partial(answered, "/records"),
@@ -167,9 +168,10 @@ WAYS: Final[Mapping[str, Callable[[int], float]]] = {
 
 
 def filled(daemons: Sequence[Daemon], records: int) -> None:
-    """Give each so many records, three of ten with the same stop time, and one that is known."""
+    """Give each so many records, three of ten with the same stop time, and some that are known."""
+    known = [KNOWN, *(f"{KNOWN}-{number}" for number in range(READ))]
     for each in daemons:
-        asked(each.port, "POST", "/record", RECORD % (KNOWN, 1, 1, 1))
+        asked(each.port, "POST", "/records", "[{}]".format(",".join(RECORD % (name, 1, 1, 1) for name in known)))
         for body in bodies(records):
             asked(each.port, "POST", "/records", body.decode())
 

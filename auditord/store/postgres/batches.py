@@ -1,21 +1,21 @@
-"""Gather concurrent changes into transactions on a few connections (:class:`auditord.database.database.Batcher`)."""
+"""Gather concurrent changes into transactions, and reads into statements, on a few connections.
+
+See :class:`auditord.database.database.Batcher`.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from auditord.database.database import Batcher, Waiting, failed
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
-from auditord.store.planning import Change, Outcome, ids_of
 from auditord.store.rows import Bulk
 
-Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
-Together: TypeAlias = Sequence[Change] | Bulk
-Make: TypeAlias = Callable[[Connection, Together], Awaitable[Sequence[Outcome]]]
-_Batch: TypeAlias = Sequence[Waiting[Change | Bulk]]
+J = TypeVar("J")
 
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 
 _LINGER: Final = 0.005
 """Seconds for which an idle connection is kept, since clients that get their answers often send the next change at
@@ -23,8 +23,8 @@ once, and getting a connection costs as much as some changes. The time is no lon
 connection is as unlikely to break as during one."""
 
 
-class Batches:
-    """Makes changes through a few concurrent connections.
+class Batches(Generic[J]):
+    """Makes changes, or reads, through a few concurrent connections.
 
     While one batch of changes is being committed, further changes gather for the next. Two concurrent batches would be
     smaller, and each costs the disk as much. A bulk is a transaction of its own, concurrent with others. Changes of one
@@ -32,22 +32,29 @@ class Batches:
 
     Args:
         connect: opens a connection.
-        make: makes changes in one transaction, and returns an outcome for each.
+        make: makes gathered changes or a single bulk in one transaction, and returns an outcome for each.
         at_once: the maximum number of concurrent transactions.
+        ids_of: returns the ids of the records that a change is about.
     """
 
-    def __init__(self, connect: Connect, make: Make, at_once: int) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        make: Callable[[Connection, Sequence[J]], Awaitable[Sequence[Any]]],  # Any: outcomes of all types
+        at_once: int,
+        ids_of: Callable[[J], Collection[str]],
+    ) -> None:
         self._connect = connect
         self._make = make
         self._at_once = at_once
-        self._batcher: Batcher[Change | Bulk] = Batcher(ids_of, lambda change: isinstance(change, Bulk))
+        self._batcher: Batcher[J] = Batcher(ids_of, lambda change: isinstance(change, Bulk))
         self._workers: set[asyncio.Task[None]] = set()
         self._lingering: list[asyncio.Future[bool]] = []
         self._has_gathered = False
         """True while a transaction makes gathered changes."""
         self._closed = False
 
-    def submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
+    def submit(self, change: J) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
         """Submit a change, and return a future of its outcome, set after the commit. Cancelling it undoes nothing."""
         if self._closed:
             return failed(StoreUnavailable("The record store is closed."))
@@ -89,7 +96,7 @@ class Batches:
             if not isinstance(error, StoreUnavailable):  # callers get it; other errors are bugs
                 raise
 
-    def _take(self) -> _Batch:
+    def _take(self) -> Sequence[Waiting[J]]:
         batch = self._batcher.take(only_alone=self._has_gathered)
         if batch:
             self._has_gathered |= not isinstance(batch[0].job, Bulk)
@@ -115,12 +122,12 @@ class Batches:
             with suppress(ValueError):  # _employ has already removed it
                 self._lingering.remove(more)
 
-    async def _change(self, connection: Connection, batch: _Batch) -> bool:
+    async def _change(self, connection: Connection, batch: Sequence[Waiting[J]]) -> bool:
         """Make changes and settle them. Return False if the connection should no longer be used."""
         try:
-            outcomes = await self._make_together(connection, batch)
+            outcomes = await self._make(connection, [each.job for each in batch])
         except asyncio.CancelledError:
-            self._fail(batch, StoreUnavailable("The record store was closed while a change was being made."))
+            self._fail(batch, StoreUnavailable("The record store was closed while it was answering."))
             raise
         except BaseException as error:  # noqa: BLE001 not swallowed: callers get it
             self._fail(batch, error)
@@ -133,13 +140,7 @@ class Batches:
         self._batcher.settle(batch)
         return True
 
-    async def _make_together(self, connection: Connection, batch: _Batch) -> Sequence[Outcome | Sequence[Outcome]]:
-        first = batch[0].job
-        if isinstance(first, Bulk):
-            return [await self._make(connection, first)]
-        return await self._make(connection, [each.job for each in batch if not isinstance(each.job, Bulk)])
-
-    def _fail(self, batch: _Batch, error: BaseException) -> None:
+    def _fail(self, batch: Sequence[Waiting[J]], error: BaseException) -> None:
         for waiting in batch:
             waiting.outcome = error
         self._batcher.settle(batch)

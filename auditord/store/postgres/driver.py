@@ -168,7 +168,8 @@ async def _copy(connection: Connection, parts: _Parts) -> None:
                 await copy.write(b"".join(rows.rows(part)))
                 ids += [each.row.record_id for each in part]
             await copy.write(END)
-        if await _rows(connection, QUERIES["released_among"], {"ids": ids}):
+        has_released = await _rows(connection, QUERIES["has_any_released"], ())  # spares nearly all the array of ids
+        if has_released and await _rows(connection, QUERIES["released_among"], {"ids": ids}):
             raise Overtaken
 
 

@@ -25,11 +25,17 @@ ON CONFLICT (record_id) DO NOTHING
 COPY auditord.records ({record_columns})
 FROM STDIN (FORMAT binary)
 
+-- name: has_any_released
+-- One row if any record is released.
+SELECT 1
+FROM auditord.released
+LIMIT 1
+
 -- name: released_among
 -- Those of the records that are released.
 SELECT record_id
 FROM auditord.released
-WHERE EXISTS (SELECT FROM auditord.released) AND record_id = ANY (%(ids)b::text [])
+WHERE record_id = ANY (%(ids)b::text [])
 
 -- name: overwrite_records
 -- Overwrite stored records, except for the time when they were first received.

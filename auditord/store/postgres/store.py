@@ -27,12 +27,12 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.store.aggregates import Folding, Overflow, Part, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.conditions import compile_query
+from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.planning import Change, Outcome
+from auditord.store.planning import Change, Outcome, ids_of
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.dialect import PostgresDialect, follows_an_index, in_parts, tied_stop
@@ -44,7 +44,7 @@ from auditord.store.rollups.scope import Rolled, have_few, rolled_part, users_wa
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql, literal
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
-from auditord.store.work import Work, ask, atomic
+from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
 
@@ -87,6 +87,13 @@ class LogPosition(NamedTuple):
     cluster: int
 
 
+class _Found(NamedTuple):
+    """The wire text of a record, or the fact that only the lake has it."""
+
+    document: bytes | None = None
+    is_released: bool = False
+
+
 class PostgresRecordStore(RecordStore):
     """Implements :class:`auditord.store.store.RecordStore` on a database that several daemons may share.
 
@@ -111,7 +118,8 @@ class PostgresRecordStore(RecordStore):
         patience: float = READER_PATIENCE,
     ) -> None:
         self._recognise = recognise
-        self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
+        self._batches = Batches[Change | Bulk](lambda: self._server.connection(None), self._make, _AT_ONCE, ids_of)
+        self._lookups = Batches[str](lambda: self._server.connection(None), self._look_up, 1, lambda _: ())
         keeps_rollups = not read_only and counted_keys is not None
         super().__init__(self._batches.submit, PostgresDialect(), keeps_rollups=keeps_rollups)
         self._shown = counted_keys
@@ -154,6 +162,13 @@ class PostgresRecordStore(RecordStore):
                 copied(connection, compiled.sql, compiled.parameters) as pages,
             ):
                 yield pages, released
+
+    @override
+    async def get(self, record_id: str) -> bytes | None:
+        if not can_be_there(record_id):  # the server would refuse it, and with it all that share the statement
+            return None
+        found: _Found = await self._lookups.submit(record_id)
+        return await super().get(record_id) if found.is_released else found.document
 
     @override
     async def counts(self) -> RecordCounts:
@@ -201,6 +216,7 @@ class PostgresRecordStore(RecordStore):
         await self.rollups.close()
         await self._sources.settled()
         await self._batches.close()
+        await self._lookups.close()
         await self._server.close()
 
     async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
@@ -243,10 +259,24 @@ class PostgresRecordStore(RecordStore):
     async def _probe(self, connection: Connection) -> None:
         await run(connection, ask("probe"))
 
-    async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-        within = WRITE_WITHIN * -(-len(changes) // _WRITTEN_WITHIN)
+    async def _make(
+        self, connection: Connection, batch: Sequence[Change | Bulk]
+    ) -> Sequence[Outcome] | Sequence[Sequence[Outcome]]:
+        bulk = batch[0] if isinstance(batch[0], Bulk) else None
+        within = WRITE_WITHIN * -(-len(bulk or batch) // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
-            return await make_changes(connection, changes)
+            if bulk is not None:
+                return [await make_changes(connection, bulk)]
+            return await make_changes(connection, [each for each in batch if not isinstance(each, Bulk)])
+
+    async def _look_up(self, connection: Connection, ids: Sequence[str]) -> Sequence[_Found]:
+        with translated(self._server.where, reading=True), limited(connection, ANSWER_WITHIN):
+            rows = await run(connection, ask("get_documents", ids=as_json(ids)))
+        found = {
+            record_id: _Found(document and document.encode(), release is not None)
+            for record_id, document, release in rows
+        }
+        return [found.get(each, _Found()) for each in ids]
 
 
 def _compiled(query: AggregateQuery, dialect: StoreDialect, rolled: Rolled | None) -> tuple[Sql, Sequence[Part]]:

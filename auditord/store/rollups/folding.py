@@ -8,8 +8,9 @@ After versions have been removed, a cell no longer knows its earliest and latest
 last stop time of removed versions, unless the same slice adds a version that stops as early or as late.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, LiteralString
 
 import msgspec
@@ -34,6 +35,9 @@ from auditord.store.rollups.cells import LEVELS_PER_SET, CellSet, Level, is_of_z
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
+
+_AT_ONCE: Final = 10
+"""The maximum number of consumers in one transaction, which others wait for."""
 
 _PLACE: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
 
@@ -105,26 +109,30 @@ def days_with_cells() -> Work[tuple[int, int]]:
     return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
-def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | None = None) -> Work[bool]:
-    """Fold the next slice of each consumer inside the database. Return whether the consumers have read everything.
+def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:
+    """Fold the next slices of consumers inside the database. Return whether the consumers have read everything.
+
+    Of many consumers, those that are furthest behind are folded first, so that a transaction stays short.
 
     Args:
         limit: the approximate number of records in each slice.
         dialect: the SQL of the database.
-        consumers: the names of the consumers; None for all.
     """
-    known = [each.consumer for each in (yield from list_sets()) if _can_fold(each)]
-    known += [PREFIX + key for key, _ in (yield from ask("list_counted_keys"))]
-    locked = yield from lock_consumers([each for each in known if consumers is None or each in consumers])
+    locked = yield from lock_consumers(list((yield from _positions())))
     sets = {each.consumer: each for each in (yield from list_sets())}  # now, since another key may have got a number
     end, is_all = (yield from end_of_feed()), True
-    for consumer in locked:
+    folded = 0
+    for consumer in sorted(locked, key=attrgetter("position")):
         cells = sets.get(consumer.name)
         if cells is not None and not _can_fold(cells):
             continue
         upto = yield from end_of_slice(consumer.position, end, limit)
         if upto <= consumer.position:
             continue
+        if folded == _AT_ONCE:
+            is_all = False
+            break
+        folded += 1
         bounds = Slice(consumer.position, upto)
         if cells is not None:
             yield from fold_cells(cells, bounds, dialect)
@@ -134,6 +142,20 @@ def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | 
         is_all = is_all and upto == end
     yield from clear_removals()
     return is_all
+
+
+def is_behind() -> Work[bool]:
+    """Return whether a consumer inside the database lacks versions.
+
+    After :func:`fold_slices`, these are versions of transactions that are not final yet, or that another process folds.
+    """
+    return bool((yield from ask("has_versions_behind", position=min((yield from _positions()).values()))))
+
+
+def _positions() -> Work[Mapping[str, int]]:
+    """Return the positions of the consumers inside the database that this host can fold."""
+    found = {each.consumer: each.position for each in (yield from list_sets()) if _can_fold(each)}
+    return found | {PREFIX + key: position for key, position in (yield from ask("list_counted_keys"))}
 
 
 def fold_cells(cells: CellSet, bounds: Slice, dialect: StoreDialect) -> Work[None]:
@@ -157,7 +179,7 @@ def _can_fold(cells: CellSet) -> bool:
     return cells.key is None or not is_of_zone(cells.key) or zone_of_key(cells.key) is not None
 
 
-@lru_cache(64)
+@lru_cache(256)
 def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     """Return the statement that folds the columns of versions, or components without columns from their documents."""
     table: LiteralString = "rollup_components" if of_components else "rollups"
@@ -173,9 +195,8 @@ def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
             *([] if of_components else [f"{end} AS {name}" for name, end in _ENDS.items()]),
         ]
     )
-    rows: LiteralString = " UNION ALL ".join(
-        [_rows(size, place, names, ends, dialect) for size in _sizes(cells, dialect)]
-    )
+    sizes = _sizes(cells, dialect)
+    rows: LiteralString = " UNION ALL ".join([_rows(size, place, names, ends, dialect) for size in sizes])
     digest: LiteralString = "" if dialect.digest is None else "digest, "
     of_place: LiteralString = (
         "" if dialect.digest is None else f"{dialect.digest.format(', '.join([*_PLACE, *place[6:]]))}, "
@@ -201,7 +222,7 @@ def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
         f" INSERT INTO {dialect.schema}{table} ({digest}{columns})"
         f" SELECT {of_place}{columns} FROM ({rows}) AS folded WHERE TRUE"
         f" ON CONFLICT ({key}) DO UPDATE SET {merged}",
-        read.parameters,
+        (*read.parameters, *[size.level for size in sizes]),  # not in the text, so that all sets share few statements
     )
 
 
@@ -234,7 +255,7 @@ def _rows(
     It has one row per cell, unless an upsert may repeat rows: then adding each row to its cell is faster than a sort.
     """
     of_cell: Sequence[LiteralString] = [
-        literal(str(size.level)) + " AS level",
+        "%s AS level",
         f"{size.period} AS period",
         *[each if size.by_user or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
     ]
@@ -266,8 +287,9 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {literal(str(number))} END" for column, number in _PRESENT.items()]
     )
+    user_name = dialect.name_or_none.format("user_name") if cells.key is None else f"{dialect.no_name} AS user_name"
     names: LiteralString = ", ".join(
-        [dialect.name_or_none.format(each) for each in ("user_name", "site", "user_group")]
+        [user_name, *[dialect.name_or_none.format(each) for each in ("site", "user_group")]]
     )
     user_labels = Sql(f"SELECT {dialect.counted} AS counted, sign, stop_time, runtime, {amounts}, day, ahead, {names},")
     tail: LiteralString = (

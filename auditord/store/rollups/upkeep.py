@@ -24,7 +24,7 @@ from auditord.store.rollups.cells import (
     key_of_zone,
     parts_of,
 )
-from auditord.store.rollups.folding import fold_slices, list_sets, set_keys, start_over
+from auditord.store.rollups.folding import fold_slices, is_behind, list_sets, set_keys, start_over
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -55,6 +55,8 @@ class FoldingLimits(msgspec.Struct, frozen=True):
     Args:
         unread: the number of changes after which folding begins even if more keep coming.
         quiet_seconds: the time without changes after which the rest is folded.
+        behind_seconds: the time after which folding begins again if it was stopped by a fault or by a transaction of
+            another session, which hides later changes.
         slice_seconds: the target duration of a transaction while others write, which wait for it in SQLite. A larger
             slice costs less per record, since more of its records share cells.
         smallest: the minimum number of records in a slice.
@@ -64,6 +66,7 @@ class FoldingLimits(msgspec.Struct, frozen=True):
 
     unread: int = 20_000
     quiet_seconds: float = 1.0
+    behind_seconds: float = 10.0
     slice_seconds: float = 0.02
     smallest: int = 100
     largest: int = 50_000
@@ -72,6 +75,8 @@ class FoldingLimits(msgspec.Struct, frozen=True):
 
 class Upkeep:
     """Folds the feed into counts and roll-ups, in a background task that ends when everything is folded.
+
+    While something is left that cannot be folded yet, the task is started again and again.
 
     Args:
         write: the store's way to write.
@@ -91,6 +96,7 @@ class Upkeep:
         self._noted = 0
         self._is_woken = False
         self._quiet_timer: asyncio.TimerHandle | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._folding = asyncio.Lock()
         self._failed_size: int | None = None
         """The size of the slice that is being folded, or of the last one if it failed."""
@@ -124,6 +130,9 @@ class Upkeep:
     def wake(self) -> None:
         """Start the background task, or make the running one look again."""
         self._is_woken = True
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
         if self._is_ours and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
@@ -150,8 +159,10 @@ class Upkeep:
 
     async def close(self) -> None:
         """Stop folding. The next process continues where it stopped."""
-        if self._quiet_timer is not None:
-            self._quiet_timer.cancel()
+        self._is_ours = False
+        for timer in (self._quiet_timer, self._next_look):
+            if timer is not None:
+                timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -187,11 +198,16 @@ class Upkeep:
         )
 
     async def _work(self) -> None:
-        with suppress(StoreUnavailable):  # the next change tries again
+        behind = True
+        with suppress(StoreUnavailable):
             while self._is_woken:
                 self._is_woken = False
                 await self._set_keys()
                 await self.fold()
+            behind = await self._read(is_behind())
+        # A foreign transaction hides all later changes until it ends, and its end tells nobody.
+        if behind and self._is_ours:
+            self._next_look = asyncio.get_running_loop().call_later(self.limits.behind_seconds, self.wake)
 
     async def _set_keys(self) -> None:
         if (wanted := self._wanted) is None:

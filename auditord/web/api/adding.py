@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -18,7 +18,7 @@ from auditord.web.answers import JSON, json_answer, sendable
 from auditord.web.api.operation import BODY_PROBLEMS, Choice
 from auditord.web.api.records import NDJSON
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
-from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.elements import LineElements, NoArray, TooLong, split_array
 from auditord.web.operations import Operation, Parameter
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
@@ -102,6 +102,8 @@ MAX_INVALID: Final = 10_000
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
+_Elements: TypeAlias = AsyncGenerator[Sequence[bytes], None]
+
 _FORBIDDEN: Final = "you have no permission to write records of this site, or with this prefix"
 _EXISTS: Final = "the id belongs to a run with another start time, or api.duplicates refuses every known id"
 
@@ -125,17 +127,18 @@ class AddHandler(RecordWriter):
         body={JSON: list[Record], NDJSON: Record},
     )
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Store an array or lines of records as they arrive; answer 200 if all are accepted, else 207.
+        """Store lines as they arrive, or an array once it is complete; answer 200 if all are accepted, else 207.
 
         A body that cannot be processed to its end is answered with 400, 413 or 415, and with 503 if nothing can be
         written. Records before the fault stay stored; the answer counts them.
         """
-        elements = _elements(request.headers.get("Content-Type", ""))
+        split = _splitting(request.headers.get("Content-Type", ""))
         parameters = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
             verdicts = VerdictList(_VERDICT_CHOICE.read("verdicts", parameters.get("verdicts", ())))
         try:
-            async with aclosing(_batches(elements, read_pieces(request, self.max_body))) as batches:
+            elements = split(read_pieces(request, self.max_body))
+            async with aclosing(elements), aclosing(_batches(elements)) as batches:
                 async for batch in batches:
                     await self._handle(request, batch, verdicts)
         except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
@@ -209,30 +212,45 @@ def _readable_id(text: bytes) -> str | None:
         return None
 
 
-async def _batches(elements: Elements, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Sequence[bytes], None]:
-    batch, size = list[bytes](), 0
+async def _split_lines(pieces: AsyncGenerator[bytes, None]) -> _Elements:
+    lines = LineElements(MAX_RECORD_SIZE)
     async with aclosing(pieces):
         async for piece in pieces:
-            for element in elements.feed(piece):
-                batch.append(element)
-                size += len(element)
-                if len(batch) == MAX_BATCH or size > _MAX_BATCH_BYTES:
-                    yield batch
-                    batch, size = [], 0
-    batch += elements.end()
-    if batch:
-        yield batch
+            yield lines.feed(piece)
+    yield lines.end()
 
 
-def _elements(content_type: str) -> Elements:
+async def _split_array(pieces: AsyncGenerator[bytes, None]) -> _Elements:
+    text = bytearray()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            text += piece
+    for part in split_array(text):
+        yield [bytes(each) for each in part.elements]
+
+
+def _splitting(content_type: str) -> Callable[[AsyncGenerator[bytes, None]], _Elements]:
     if content_type.partition(";")[0].strip().lower() in LINES:
-        return LineElements(MAX_RECORD_SIZE)
+        return _split_lines
     if is_json(content_type):
-        return ArrayElements(MAX_RECORD_SIZE)
+        return _split_array
     remedy = f"set Content-Type: application/json for an array, or {NDJSON} for one record per line"
     raise Refused(
         415, f"the content type '{content_type[:60]}' is not accepted", parameter="Content-Type", remedy=remedy
     )
+
+
+async def _batches(elements: _Elements) -> AsyncGenerator[Sequence[bytes], None]:
+    batch, size = list[bytes](), 0
+    async for some in elements:
+        for element in some:
+            batch.append(element)
+            size += len(element)
+            if len(batch) == MAX_BATCH or size > _MAX_BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:

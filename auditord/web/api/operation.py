@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpack
 from auditord.web.dispatch import Route
 from auditord.web.limits import MAX_CONDITIONS
 from auditord.web.operations import Operation, Parameter, Schema
@@ -131,7 +131,7 @@ async def read(request: web.BaseRequest, limit: int) -> bytes:
         Refused: the body is too large or cannot be decompressed.
     """
     try:
-        return unpacked(request, await read_body(request, limit), limit)
+        return bytes(await unpack(request, await read_body(request, limit), limit))
     except BodyTooLarge as error:
         remedy = "send several smaller requests; this limit cannot be changed"
         detail = f"the body is too large, the limit is {limit} bytes ({error})"

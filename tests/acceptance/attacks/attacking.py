@@ -17,6 +17,8 @@ READERS: Final = 25
 IDLE: Final = 1_500
 BOMB: Final = gzip.compress(b"[" + b"0," * ((32 << 20) - 2) + b"0]", 9)
 """64 MiB of JSON in some 65 kB."""
+VALUES: Final = b"[" + b"{}," * (5 << 20) + b"{}]"
+"""15 MiB, whose elements would take 280 MiB."""
 
 happened: Final = Counter[str]()
 
@@ -57,6 +59,20 @@ async def bomb(address: str, port: int) -> None:
             await loop.sock_sendall(sock, sent + BOMB)
             status = (await loop.sock_recv(sock, 65_536))[9:12].decode() or "cut"
             happened[f"{method} {target} {status}"] += 1
+        finally:
+            sock.close()
+
+
+async def values(address: str, port: int) -> None:
+    """Post an array of very many small values, on every route that takes arrays."""
+    loop = asyncio.get_running_loop()
+    for target in ("/api/v1/records", "/records"):
+        sock = await connected(address, port)
+        try:
+            sent = head("POST", target, Content_Type="application/json", Content_Length=len(VALUES))
+            await loop.sock_sendall(sock, sent + VALUES)
+            status = (await loop.sock_recv(sock, 65_536))[9:12].decode() or "cut"
+            happened[f"POST {target} {status}"] += 1
         finally:
             sock.close()
 
@@ -115,6 +131,7 @@ async def idle(address: str, port: int) -> None:
 
 ATTACKS: Final[dict[str, tuple[Attack, int, float]]] = {
     "bomb": (bomb, 2, 0.1),
+    "values": (values, 4, 0.1),
     "unread": (unread, 4, 0.1),
     "stalled": (stalled, READERS, 0.1),
     "drip": (drip, 20, 0.1),

@@ -1,5 +1,6 @@
 """Adding records: every verdict, and what is stored afterwards."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -66,6 +67,24 @@ async def test_many_are_found_at_once(store: RecordStore) -> None:
 async def test_a_new_record_is_kept_byte_for_byte(store: RecordStore) -> None:
     assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.ADDED
     assert await store.get("job-1") == encode_record(finished())
+
+
+async def test_reads_at_the_same_time_find_each_its_own(store: RecordStore) -> None:
+    kept = [finished(f"job-{number}/ü'\\") for number in range(60)]
+    await store.add_all(kept, PROVENANCE, SAME_RUN, atomic=True)
+    asked = [each.record_id for each in kept] * 2 + ["nobody", "a\0b", kept[0].record_id]
+    found = await asyncio.gather(*map(store.get, asked))
+    assert found == [*map(encode_record, kept * 2), None, None, encode_record(kept[0])]
+
+
+async def test_a_record_is_read_once_it_was_added_whatever_is_being_read(store: RecordStore) -> None:
+    for number in range(20):
+        others = [asyncio.create_task(store.get("nobody")) for _ in range(10)]
+        record = finished(f"job-{number}")
+        await store.add(record, PROVENANCE, SAME_RUN)
+        others += [asyncio.create_task(store.get("nobody")) for _ in range(10)]
+        assert await store.get(record.record_id) == encode_record(record)
+        await asyncio.gather(*others)
 
 
 async def test_an_unknown_id(store: RecordStore) -> None:

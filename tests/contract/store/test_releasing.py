@@ -1,5 +1,6 @@
 """Records are released to the lake and recalled: each is in the store or in the lake, and its id stays known."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
@@ -55,6 +56,13 @@ async def released(store: RecordStore) -> MemoryLake:
     await put(store, finished(), finished("job-2"), finished("late", stop_time=START + MONTH))
     assert await release(store, memory, ALL, START + 2 * HOUR) == 2
     return memory
+
+
+async def test_records_of_both_places_are_read_at_the_same_time(store: RecordStore, released: MemoryLake) -> None:
+    del released
+    wanted = [finished(), finished("late", stop_time=START + MONTH), finished("job-2")]
+    found = await asyncio.gather(*(store.get(each.record_id) for each in wanted), store.get("nobody"))
+    assert found == [*map(encode_record, wanted), None]
 
 
 async def recalled(store: RecordStore) -> Sequence[ReleasedRow]:

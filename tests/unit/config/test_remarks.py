@@ -2,6 +2,8 @@
 
 import pytest
 
+from auditord.config.kinds import remarks
+from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
 from auditord_hookspecs.mapping import SiteRule, remarks_on_sites
 
@@ -30,3 +32,13 @@ def test_a_kind_with_sites_remarks_that_none_is_named(name: str) -> None:
 def test_a_site_by_column_is_a_site() -> None:
     assert remarks_on_sites([SiteRule(key="Partition")]) == []
     assert remarks_on_sites([SiteRule(key="Partition"), SiteRule(name="NOT_CONFIGURED")]) != []
+
+
+def test_very_many_labels_of_roll_ups_are_remarked_on() -> None:
+    def told(count: int) -> list[str]:
+        labels = [f"label-{number}" for number in range(count)]
+        found = remarks(Configuration.model_validate({"state_dir": "/s", "store": {}, "ui": {"labels": labels}}), KINDS)
+        return [each for each in found if each.startswith("ui.labels: ")]
+
+    assert told(20) == []
+    assert ["21 labels" in each for each in told(21)] == [True]

@@ -11,7 +11,7 @@ import pytest
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.planning import Change, Outcome, Stop, ids_of
+from auditord.store.planning import Change, Stop, ids_of
 from auditord.store.postgres.batches import Batches
 from auditord.store.rows import Bulk, PendingRecord, amounts_of, make_pending
 from auditord_hookspecs import InvalidRecord, Record
@@ -57,15 +57,12 @@ class Database:
         yield cast("Connection", None)
         self.given_back.set()
 
-    async def make(self, _: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-        together = [changes] if isinstance(changes, Bulk) else changes
-        self.transactions.append([record_id for change in together for record_id in ids_of(change)])
+    async def make(self, _: Connection, changes: Sequence[Change | Bulk]) -> Sequence[object]:
+        self.transactions.append([record_id for change in changes for record_id in ids_of(change)])
         await self.going.wait()
         if self.fault is not None:
             raise self.fault
-        if isinstance(changes, Bulk):
-            return [Verdict.ADDED] * len(changes)
-        return [True for _ in changes]
+        return [[Verdict.ADDED] * len(change) if isinstance(change, Bulk) else True for change in changes]
 
 
 async def turns(count: int = 10) -> None:
@@ -75,14 +72,14 @@ async def turns(count: int = 10) -> None:
 
 async def test_what_waits_for_a_connection_shares_a_transaction() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     assert await asyncio.gather(*(batches.submit(stop(name)) for name in "abc")) == [True] * 3
     assert database.transactions == [["a", "b", "c"]]
 
 
 async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     database.going.clear()
     first = batches.submit(stop("a"))
     await turns()
@@ -94,7 +91,7 @@ async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
 
 async def test_what_follows_at_once_needs_no_new_connection() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     for name in "abc":
         assert await batches.submit(stop(name)) is True
         await turns()
@@ -103,7 +100,7 @@ async def test_what_follows_at_once_needs_no_new_connection() -> None:
 
 async def test_a_connection_is_not_kept_for_nothing() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     assert await batches.submit(stop("a")) is True
     async with asyncio.timeout(10):
         await database.given_back.wait()
@@ -113,7 +110,7 @@ async def test_a_connection_is_not_kept_for_nothing() -> None:
 
 async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     database.going.clear()
     waiting = [batches.submit(bulk("a"))]
     await turns()
@@ -127,7 +124,7 @@ async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() 
 
 async def test_changes_gather_while_others_are_made_and_a_bulk_passes_them() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     database.going.clear()
     waiting = [batches.submit(stop("a"))]
     await turns()
@@ -141,7 +138,7 @@ async def test_changes_gather_while_others_are_made_and_a_bulk_passes_them() -> 
 
 async def test_changes_that_gathered_do_not_wait_for_the_bulk_before_them() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     waiting = [batches.submit(each) for each in (bulk("a"), stop("b"))]
     database.going.clear()
     await turns(20)
@@ -152,7 +149,7 @@ async def test_changes_that_gathered_do_not_wait_for_the_bulk_before_them() -> N
 
 async def test_a_bulk_does_not_wait_for_the_changes_before_it() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     waiting = [batches.submit(each) for each in (stop("a"), bulk("b"))]
     database.going.clear()
     await turns(20)
@@ -163,7 +160,7 @@ async def test_a_bulk_does_not_wait_for_the_changes_before_it() -> None:
 
 async def test_without_a_second_connection_only_the_bulk_that_waits_for_it_fails() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     database.going.clear()
     first = batches.submit(stop("a"))
     await turns()
@@ -177,7 +174,7 @@ async def test_without_a_second_connection_only_the_bulk_that_waits_for_it_fails
 
 async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     before = batches.submit(stop("a"))
     together = batches.submit(bulk("b", "a"))
     after = batches.submit(stop("b"))
@@ -189,7 +186,7 @@ async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), InvalidRecord("bad"), RuntimeError("a mistake")])
 async def test_a_fault_is_reported_to_those_whose_changes_it_met(fault: Exception) -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     database.fault = fault
     outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "ab"), return_exceptions=True)
     assert outcomes == [fault, fault]
@@ -199,7 +196,7 @@ async def test_a_fault_is_reported_to_those_whose_changes_it_met(fault: Exceptio
 
 async def test_without_a_connection_nobody_waits_for_ever() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 2)
+    batches = Batches(database.connect, database.make, 2, ids_of)
     database.away = StoreUnavailable("away")
     outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "aab"), return_exceptions=True)
     assert outcomes == [database.away] * 3
@@ -209,7 +206,7 @@ async def test_without_a_connection_nobody_waits_for_ever() -> None:
 
 async def test_who_leaves_keeps_nobody() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     leaving, staying = batches.submit(stop("a")), batches.submit(stop("a"))
     leaving.cancel()
     assert await staying
@@ -218,7 +215,7 @@ async def test_who_leaves_keeps_nobody() -> None:
 
 async def test_closing_finishes_what_was_submitted() -> None:
     database = Database()
-    batches = Batches(database.connect, database.make, 1)
+    batches = Batches(database.connect, database.make, 1, ids_of)
     waiting = [batches.submit(stop(name)) for name in "aab"]
     await batches.close()
     assert [each.result() for each in waiting] == [True] * 3

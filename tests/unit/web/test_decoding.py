@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.elements import decoded, decoded_body
+from auditord.web.elements import decode_array
 from auditord.web.requests import MAX_RECORD_SIZE, decode_posted
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_records
@@ -24,7 +24,7 @@ def text(records: list[Any]) -> bytes:
 
 async def test_a_large_array_is_what_it_would_be_at_once() -> None:
     large = [*MANY, record("long", meta={"k": ["v" * 200] * 50})]
-    found = await decoded_body(text(large))
+    found = await decode_array(text(large))
     assert found.records == decode_records(text(large))
     assert [each.record_id for each in found.longish] == ["long"]
 
@@ -37,7 +37,7 @@ async def test_what_is_wrong_is_said_as_of_a_small_one(bad: object) -> None:
     with pytest.raises(InvalidRecord) as small:
         decode_records(text([*MANY[:7], bad]))
     with pytest.raises(InvalidRecord) as large:
-        await decoded([text([*MANY[:7], bad, *MANY])])
+        await decode_array(text([*MANY[:7], bad, *MANY]))
     assert str(large.value).startswith(str(small.value))
     assert "$[7]" in str(large.value)
 
@@ -45,7 +45,7 @@ async def test_what_is_wrong_is_said_as_of_a_small_one(bad: object) -> None:
 @pytest.mark.parametrize("body", [b"{}", text(MANY)[:-1], text(MANY) + b"x", b"[" + b" " * 1_000_000])
 async def test_what_is_no_array_is_invalid(body: bytes) -> None:
     with pytest.raises(InvalidRecord):
-        await decoded_body(body)
+        await decode_array(body)
 
 
 async def test_others_have_their_turns_meanwhile() -> None:
@@ -58,20 +58,20 @@ async def test_others_have_their_turns_meanwhile() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await decoded_body(text(MANY))
+    await decode_array(text(MANY))
     task.cancel()
-    assert turns >= len(MANY) / 100
+    assert turns >= len(text(MANY)) // (1 << 17)
 
 
 async def test_what_would_take_many_times_its_size_is_refused() -> None:
     bad = record("bad", meta={"k": ["a"] * 200_000})
     with pytest.raises(BodyTooLarge, match="small values"):
-        await decoded_body(text([bad, bad]))
+        await decode_array(text([bad, bad]))
 
 
 async def test_so_is_a_record_that_nobody_would_write() -> None:
     with pytest.raises(InvalidRecord, match="more than"):
-        await decoded_body(text([record("bad", meta={"k": ["x" * 200] * (MAX_RECORD_SIZE // 200)})]))
+        await decode_array(text([record("bad", meta={"k": ["x" * 200] * (MAX_RECORD_SIZE // 200)})]))
 
 
 PLAIN = msgspec.json.encode(record("a", meta={"name": ["b"], "stop_time": ["x"]}))
@@ -97,7 +97,7 @@ async def test_a_member_that_is_there_twice_is_refused(old: bytes, new: bytes, p
         decode_posted(twice)
     for repeat in (1, 3_000):  # an array that is read at once, and one that is read in pieces
         with pytest.raises(InvalidRecord) as refused:
-            await decoded_body(b"[%b,%b%b]" % (PLAIN, twice, b",%b" % OPEN * repeat))
+            await decode_array(b"[%b,%b%b]" % (PLAIN, twice, b",%b" % OPEN * repeat))
         assert place in str(refused.value)
 
 
@@ -113,11 +113,11 @@ async def test_a_member_that_is_there_twice_is_refused(old: bytes, new: bytes, p
     ],
 )
 async def test_other_members_may_be_there_more_than_once_or_not_at_all(text: bytes) -> None:
-    assert (await decoded_body(b"[%b,%b]" % (text, PLAIN))).records == [decode_posted(text), decode_posted(PLAIN)]
+    assert (await decode_array(b"[%b,%b]" % (text, PLAIN))).records == [decode_posted(text), decode_posted(PLAIN)]
 
 
 @pytest.mark.parametrize("text", [PLAIN, OPEN.replace(b"{", NULLS, 1), PLAIN.replace(b"{", b'{"runtime":3600,', 1)])
 async def test_usual_records_are_read_once(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord.web.requests._read", None)
     decode_posted(text)
-    await decoded_body(b"[%b,%b]" % (text, text))
+    await decode_array(b"[%b,%b]" % (text, text))
