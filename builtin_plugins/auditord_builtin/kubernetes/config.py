@@ -71,16 +71,9 @@ class Prometheus(Section):
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
     token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
     timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="The time limit of a query.")
-    attempts: int = Field(
-        default=3, ge=1, description="After this many answers without a value, the record is sent without it."
-    )
-    pause: Duration = Field(default=timedelta(minutes=5), description="Time between two attempts for one pod.")
     patience: Duration = Field(
         default=timedelta(hours=6),
-        description="After this long the record is sent without the values, even if Prometheus never answered.",
-    )
-    time_per_run: Duration = Field(
-        default=timedelta(seconds=20), gt=timedelta(0), description="The most time that a run spends on queries."
+        description="After this long without an answer the record is sent without the values.",
     )
     cpu_query: str = Field(default=_CPU_QUERY, description="A query that returns one value: CPU seconds.")
     memory_query: str = Field(default=_MEMORY_QUERY, description="A query that returns one value: bytes.")
@@ -117,7 +110,6 @@ class KubernetesConfig(RunConfig):
         description="The resources that the column gpu adds up.",
     )
     prometheus: Prometheus | None = Field(default=None, description="Query a Prometheus for CPU time and memory.")
-    page_size: int = Field(default=500, ge=1, description="How many pods one request reads and one batch stores.")
     request_timeout: Duration = Field(
         default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of a request for a page of pods."
     )
@@ -160,10 +152,13 @@ _DROPPED: Final = {
     "tls_config": "see auditor_addr",
     "merge_interval": "metrics are queried in each run",
     "database_path": OWN_QUEUE,
+    "backlog_interval": "Prometheus is asked every five minutes",
+    "backlog_maxretries": "Prometheus is asked three times; while it does not answer, records wait for up to "
+    "prometheus.patience",
 }
 _TAKEN: Final = {
-    *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout", "backlog_interval"),
-    *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter"),
+    *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout"),
+    *("record_prefix", "earliest_datetime", "job_filter"),
 }
 _ENDS: Final = (
     "all ends count: AUDITOR left out pods that were deleted between two of its polls, and those whose containers lost "
@@ -219,9 +214,6 @@ def _import_prometheus(result: ConfigImport) -> None:
     host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
     result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
     result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
-    result.put("prometheus.pause", f"{document.get('backlog_interval', 300)}s")
-    attempts = int(document.get("backlog_maxretries", 2)) + 1
-    result.put("prometheus.attempts", attempts, "AUDITOR counts retries, this counts the first attempt as well")
 
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")

@@ -26,6 +26,9 @@ from auditord_builtin.kubernetes.reading import (
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
 
+PAGE_SIZE: Final = 500
+"""The number of pods that one request reads and one batch stores."""
+
 _RUNNING: Final = "pod/"
 _WAITING: Final = "figures/"
 
@@ -353,7 +356,7 @@ class Run:
             return
         present, listed, version = set[str](), self._context.now(), ""
         try:
-            async for page in pages(self._cluster, scope, self._config.page_size):
+            async for page in pages(self._cluster, scope, PAGE_SIZE):
                 yield await self._page(page, present, listed)
                 version = page.version
             yield await self._close_vanished(scope, present, Position(listed, version, self._config.selector))
@@ -398,7 +401,7 @@ class Run:
         """Read the watches of all scopes concurrently. A failing watch does not affect the others."""
         found = dict[str, WatchResult]()
         config, now = self._config, self._context.now
-        limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
+        limits = Limits(PAGE_SIZE, config.quiet, config.watch_for, pause=config.quiet / 10)
 
         async def read(scope: str, version: str) -> None:
             try:

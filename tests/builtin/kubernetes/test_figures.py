@@ -117,7 +117,7 @@ async def test_tls_and_a_token(site: Site, tmp_path: Path) -> None:
 )
 async def test_no_figures_after_some_attempts_means_none(site: Site, prom: FakePrometheus) -> None:
     async with prometheus(prom):
-        options = {"prometheus": {"url": prom.url, "attempts": 3, "pause": "5m"}}
+        options = {"prometheus": {"url": prom.url}}
         site.server.put(over(make_pod(), NOW))
         for _ in range(2):
             assert await site.collect(**options) == []
@@ -166,11 +166,13 @@ async def test_a_clock_that_was_ahead_makes_no_pod_wait_for_longer(site: Site) -
 
 async def test_half_of_the_figures_are_kept_while_the_others_are_waited_for(site: Site) -> None:
     async with prometheus(FakePrometheus({CPU: ["7"]})) as prom:
-        options = {"prometheus": {"url": prom.url, "attempts": 2, "pause": "1s"}}
+        options = {"prometheus": {"url": prom.url}}
         site.server.put(over(make_pod(), NOW))
         assert await site.collect(**options) == []
         prom.values = {}
-        site.context.moment += timedelta(seconds=1)
+        site.context.moment += timedelta(minutes=5)
+        assert await site.collect(**options) == []
+        site.context.moment += timedelta(minutes=5)
         [record] = await site.collect(**options)
         assert (amounts(record)["cpu"], "memory" in amounts(record)) == (7, False)
 

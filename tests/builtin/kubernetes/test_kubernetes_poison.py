@@ -74,7 +74,7 @@ def write(folder: Path, **options: Any) -> None:
         "quiet": "100ms",
         "kubeconfig": str(folder / "kubeconfig"),
     }
-    collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), "page_size": 5, **options}
+    collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), **options}
     document = {"state_dir": str(folder / "state"), "api": {"enabled": False}, "collectors": {"kube": collector}}
     (folder / "auditord.yml").write_text(json.dumps(document))
 

@@ -209,7 +209,7 @@ async def site(folder: Path) -> AsyncGenerator[Site]:
     (folder / "servers").mkdir()
     async with api_server(folder / "servers") as server, connected(server.url, server.token, "ledger") as cluster:
         write_kubeconfig(folder / "kubeconfig", server.url, server.token)
-        options = {"interval": "1s", "quiet": "1s", "watch_for": "3s", "page_size": 25, "components": "auditor"}
+        options = {"interval": "1s", "quiet": "1s", "watch_for": "3s", "components": "auditor"}
         here = Site(cluster, server, Daemon(folder, "ledger", **options), random.Random(12))  # noqa: S311 a test's dice
         try:
             yield here
