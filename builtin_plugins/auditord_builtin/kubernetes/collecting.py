@@ -4,7 +4,7 @@ CPU time and peak memory come from Prometheus. If it is down, slow or misconfigu
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config
+from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config, remarks_on_fractions
 from auditord_builtin.kubernetes.conversion import PodToConvert, convert
 from auditord_builtin.kubernetes.following import (
     PAGE_SIZE,
@@ -23,10 +23,11 @@ from auditord_builtin.kubernetes.following import (
     Run,
     TrackedPods,
     WaitingPod,
+    read_missing_claims,
     read_pods,
 )
 from auditord_builtin.kubernetes.pods import Pod, known
-from auditord_builtin.kubernetes.reading import ALL, Cluster, Page, opened, pages
+from auditord_builtin.kubernetes.reading import ALL, Cluster, opened, pages
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -241,20 +242,15 @@ async def _read_window(config: KubernetesConfig, context: CollectorContext, wind
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, PAGE_SIZE):
-                async for batch in _page_again(config, context, window, page, waiting.keys()):
-                    yield replace(batch, seen={}, pending={}, checkpoint=None)
+                tracked = TrackedPods({})
+                draft = Draft(config, tracked, waiting, context.now(), window)
+                ended = [each for each in read_pods(page.pods) if not isinstance(each[1], Pod) or each[1].terminal]
+                draft.take(ended, await read_missing_claims(cluster, tracked, ended, waiting), context.now())
+                draft.warn(context)
+                yield replace(draft.batch(), seen={}, pending={})
+                async for batch in _settle(config, context, tracked, at_once=True):
+                    yield replace(batch, seen={}, pending={})
             context.report_progress(number / len(config.scopes))
-
-
-async def _page_again(
-    config: KubernetesConfig, context: CollectorContext, window: Window, page: Page, waiting: Collection[str]
-) -> AsyncIterator[Batch]:
-    tracked = TrackedPods({})
-    draft = Draft(config, tracked, waiting, context.now(), window)
-    draft.take([(event, pod) for event, pod in read_pods(page.pods) if not isinstance(pod, Pod) or pod.terminal])
-    yield draft.batch()
-    async for batch in _settle(config, context, tracked, at_once=True):
-        yield batch
 
 
 async def _settle(
@@ -362,7 +358,7 @@ KUBERNETES: Final = CollectorKind(
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
+    remarks=lambda config: [*remarks_on_sites(config.sites), *remarks_on_fractions(config)],
     inventory=collect,
     reach=reach,
     check=check,

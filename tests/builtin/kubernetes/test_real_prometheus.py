@@ -108,4 +108,4 @@ async def test_a_pod_that_it_does_not_know_and_a_question_that_it_cannot_read(
         assert await site.collect(prometheus=options) == []
         site.context.moment += timedelta(minutes=5)
     [record] = await site.collect(prometheus=options)
-    assert not {"cpu", "memory"} & amounts(record).keys()
+    assert not {"TotalCPU", "MaxRSS"} & amounts(record).keys()
