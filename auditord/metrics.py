@@ -58,6 +58,11 @@ class TaskMetrics:
             "Optional labels left out of records, since the source's value was unreadable or implausible.",
             ("task", "label"),
         )
+        self.rounded_components = counter(
+            "auditord_rounded_components",
+            "Components that lost a fraction of a core or GPU, since amounts are whole numbers: a total would keep it.",
+            ("task", "component"),
+        )
         self.sent_entries = counter("auditord_sent_entries", "Entries of the send-queue that were delivered.")
         self.refused_entries = counter(
             "auditord_refused_entries", "Entries of the send-queue that a destination refused for good."
@@ -68,9 +73,10 @@ class TaskMetrics:
         )
 
     def left_out(self, task: str, left_out: Iterable[LeftOut]) -> None:
-        """Count the components and labels that were left out of an instance's records."""
+        """Count the components and labels that were left out of an instance's records, and rounded components."""
         for each in left_out:
             counter = self.left_out_labels if each.label else self.left_out_components
+            counter = self.rounded_components if each.rounded else counter
             counter.labels(task, each.name).inc()
 
 

@@ -241,7 +241,7 @@ async def collect(
 
     The first record of a run that lacks a component or label is logged; every record may lack it.
     """
-    warned = set[tuple[bool, str]]()
+    warned = set[tuple[bool, bool, str]]()
     async with closing(batches):
         async for batch in batches:
             kept = await keep(batch)
@@ -250,16 +250,15 @@ async def collect(
             for reason, count in batch.skipped.items():
                 counts.skipped[printable(reason)] += count
             for each in batch.left_out:
-                if (each.label, each.name) not in warned:
-                    warned.add((each.label, each.name))
-                    kind = "label" if each.label else "component"
-                    log.warning(
-                        "%s has no %s %s, and other records may lack it too: %s",
-                        each.record_id,
-                        kind,
-                        each.name,
-                        each.reason,
-                    )
+                if (each.label, each.rounded, each.name) in warned:
+                    continue
+                warned.add((each.label, each.rounded, each.name))
+                if each.rounded:
+                    log.warning("%s is not exact, and other records may not be either: %s", each.record_id, each.reason)
+                    continue
+                kind = "label" if each.label else "component"
+                text = "%s has no %s %s, and other records may lack it too: %s"
+                log.warning(text, each.record_id, kind, each.name, each.reason)
 
 
 @asynccontextmanager

@@ -62,6 +62,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         reason: the fault, and the place of the text.
         label: True for a label, False for a component.
         record_id: the record's id.
+        rounded: the record has the component, but a fraction that matters was rounded away.
 
     Example::
 
@@ -72,6 +73,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     reason: str
     label: bool = False
     record_id: str = ""
+    rounded: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -232,6 +232,7 @@ async def test_what_records_lack_is_logged_once_per_run_and_name(caplog: pytest.
         for number in range(3):
             record_id = f"r{number}"
             lacking = [LeftOut("MaxRSS", "16E is too much", label, record_id) for label in (False, True)]
+            lacking.append(LeftOut("Cores", "0.4 was rounded", record_id=record_id, rounded=True))
             yield Batch([make_record(record_id)], left_out=lacking)
 
     async def keep(batch: Batch) -> Enqueued:
@@ -242,4 +243,5 @@ async def test_what_records_lack_is_logged_once_per_run_and_name(caplog: pytest.
     assert [record.message for record in caplog.records] == [
         "r0 has no component MaxRSS, and other records may lack it too: 16E is too much",
         "r0 has no label MaxRSS, and other records may lack it too: 16E is too much",
+        "r0 is not exact, and other records may not be either: 0.4 was rounded",
     ]

@@ -1,8 +1,9 @@
-"""Collects the pods of Kubernetes clusters, with the same ids, labels and components as AUDITOR.
+"""Collects the pods of Kubernetes clusters, with the same ids and labels as AUDITOR.
 
 ``collecting`` declares the kind and queries Prometheus for metrics. ``following`` lists and watches namespaces through
-``reading``, and keeps the state between runs. ``pods`` parses pods, and ``conversion`` converts ended and (for
-``open_records``) running ones to records.
+``reading``, and keeps the state between runs. ``pods`` parses pods, ``amounts`` sums up the resources that they hold,
+and ``claims`` reads the devices of resource claims. ``conversion`` converts ended and (for ``open_records``) running
+pods to records.
 """
 
 from collections.abc import Iterable, Sequence

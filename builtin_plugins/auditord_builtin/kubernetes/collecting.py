@@ -4,7 +4,7 @@ CPU time and peak memory come from Prometheus. If it is down, slow or misconfigu
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -14,11 +14,20 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config
+from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config, remarks_on_fractions
 from auditord_builtin.kubernetes.conversion import PodToConvert, convert
-from auditord_builtin.kubernetes.following import Checkpoint, Draft, Run, TrackedPods, WaitingPod, read_pods
+from auditord_builtin.kubernetes.following import (
+    PAGE_SIZE,
+    Checkpoint,
+    Draft,
+    Run,
+    TrackedPods,
+    WaitingPod,
+    read_missing_claims,
+    read_pods,
+)
 from auditord_builtin.kubernetes.pods import Pod, known
-from auditord_builtin.kubernetes.reading import ALL, Cluster, Page, opened, pages
+from auditord_builtin.kubernetes.reading import ALL, Cluster, opened, pages
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -40,6 +49,10 @@ from auditord_hookspecs.outcomes import restore
 CPU: Final = "prometheus.cpu"
 MEMORY: Final = "prometheus.memory"
 _AT_ONCE: Final = 4
+_ATTEMPTS: Final = 3
+"""After this many answers without a value, a record is sent without it: the scrape that would have it is over."""
+_PAUSE: Final = timedelta(minutes=5)
+_TIME_PER_RUN: Final = timedelta(seconds=20)
 _PASSING: Final = frozenset({"timeout", "unavailable", "canceled"})
 _MAX_BODY: Final = 1024 * 1024
 
@@ -85,7 +98,7 @@ async def ask_all(
 ) -> tuple[Mapping[str, Metrics], str | None]:
     """Return the metrics of pods by uid, and the error that stopped the queries, if any.
 
-    Stops after ``time_per_run``. Errors of Prometheus never raise.
+    Stops after a while; the next run continues. Errors of Prometheus never raise.
     """
     answers, trouble = dict[str, Metrics](), list[str]()
     waiting = list(reversed(wanted))
@@ -99,7 +112,7 @@ async def ask_all(
                 trouble.append(str(error))
 
     try:
-        with anyio.move_on_after(options.time_per_run.total_seconds()):
+        with anyio.move_on_after(_TIME_PER_RUN.total_seconds()):
             async with context.http(_http(options)) as client, anyio.create_task_group() as group:
                 for _ in range(_AT_ONCE):
                     group.start_soon(work, client)
@@ -191,9 +204,6 @@ def _stop(finished: PodToConvert) -> datetime:
     return finished.stop
 
 
-_PER_BATCH = 500
-
-
 async def collect(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
     """Continue from the checkpoint or, if a window is given, collect again the pods that still exist.
 
@@ -231,21 +241,16 @@ async def _read_window(config: KubernetesConfig, context: CollectorContext, wind
         yield Batch(skipped={"waits for its metrics": left})
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
-            async for page in pages(cluster, scope, config.page_size):
-                async for batch in _page_again(config, context, window, page, waiting.keys()):
-                    yield replace(batch, seen={}, pending={}, checkpoint=None)
+            async for page in pages(cluster, scope, PAGE_SIZE):
+                tracked = TrackedPods({})
+                draft = Draft(config, tracked, waiting, context.now(), window)
+                ended = [each for each in read_pods(page.pods) if not isinstance(each[1], Pod) or each[1].terminal]
+                draft.take(ended, await read_missing_claims(cluster, tracked, ended, waiting), context.now())
+                draft.warn(context)
+                yield replace(draft.batch(), seen={}, pending={})
+                async for batch in _settle(config, context, tracked, at_once=True):
+                    yield replace(batch, seen={}, pending={})
             context.report_progress(number / len(config.scopes))
-
-
-async def _page_again(
-    config: KubernetesConfig, context: CollectorContext, window: Window, page: Page, waiting: Collection[str]
-) -> AsyncIterator[Batch]:
-    tracked = TrackedPods({})
-    draft = Draft(config, tracked, waiting, context.now(), window)
-    draft.take([(event, pod) for event, pod in read_pods(page.pods) if not isinstance(pod, Pod) or pod.terminal])
-    yield draft.batch()
-    async for batch in _settle(config, context, tracked, at_once=True):
-        yield batch
 
 
 async def _settle(
@@ -257,20 +262,20 @@ async def _settle(
     """
     now, options = context.now(), config.prometheus
     if options is not None:
-        _correct_times(tracked, now, options.pause)
+        _correct_times(tracked, now)
         due = [pod for pod in tracked.waiting.values() if pod.due <= now and not _enough(options, pod, now)]
         await _ask_due(options, context, tracked, due)
     ready = [pod for pod in tracked.waiting.values() if at_once or _enough(options, pod, now)]
-    for start in range(0, len(ready), _PER_BATCH):
-        yield _batch(config, context, tracked, ready[start : start + _PER_BATCH])
+    for start in range(0, len(ready), PAGE_SIZE):
+        yield _batch(config, context, tracked, ready[start : start + PAGE_SIZE])
     if changes := tracked.changes():
         yield Batch(pending=changes)
 
 
-def _correct_times(tracked: TrackedPods, now: datetime, pause: timedelta) -> None:
+def _correct_times(tracked: TrackedPods, now: datetime) -> None:
     """Bring times of waiting pods forward that are in the future, because the clock was ahead."""
     for pod in list(tracked.waiting.values()):
-        if max(pod.since, pod.due - pause) > now:
+        if max(pod.since, pod.due - _PAUSE) > now:
             tracked.wait(msgspec.structs.replace(pod, since=min(pod.since, now), due=now))
 
 
@@ -287,19 +292,19 @@ async def _ask_due(
         context.log.warning("no metrics for %d pods: %s", len(complaints), complaints[0])
     for waiting in due:
         if (answer := answers.get(waiting.finished.pod.uid)) is not None:
-            tracked.wait(_after_answer(options, waiting, answer, context.now()))
+            tracked.wait(_after_answer(waiting, answer, context.now()))
 
 
-def _after_answer(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datetime) -> WaitingPod:
+def _after_answer(waiting: WaitingPod, answer: Metrics, now: datetime) -> WaitingPod:
     finished = msgspec.structs.replace(waiting.finished, metrics=dict(answer.found))
-    return WaitingPod(finished, waiting.since, now + options.pause, waiting.attempts + 1)
+    return WaitingPod(finished, waiting.since, now + _PAUSE, waiting.attempts + 1)
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
     """Return True if the pod has all metrics, or has used up its attempts or its patience."""
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
-    return waiting.attempts >= options.attempts or now - waiting.since >= options.patience
+    return waiting.attempts >= _ATTEMPTS or now - waiting.since >= options.patience
 
 
 def _batch(
@@ -353,7 +358,7 @@ KUBERNETES: Final = CollectorKind(
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
+    remarks=lambda config: [*remarks_on_sites(config.sites), *remarks_on_fractions(config)],
     inventory=collect,
     reach=reach,
     check=check,

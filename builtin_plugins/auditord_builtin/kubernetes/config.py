@@ -4,8 +4,9 @@ They can be imported from a configuration file of AUDITOR's collector, or propos
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -27,11 +28,14 @@ AUDITOR_COMPONENTS: Final = (
 """The components of AUDITOR's collector, in core-seconds, bytes, CPU seconds and bytes."""
 
 _DEFAULT_COMPONENTS: Final = (
-    *AUDITOR_COMPONENTS,
-    ComponentRule(name="requested_cpu_time", key="requests.cpu.time", key_type=KeyType.TIME, optional=True),
-    ComponentRule(name="memory_request", key="requests.memory", optional=True),
-    ComponentRule(name="GPU", key="gpu", optional=True),
+    ComponentRule(name="CoreSeconds", key="core_seconds", optional=True),
+    ComponentRule(name="MemorySeconds", key="memory_seconds", optional=True),
+    ComponentRule(name="GPUSeconds", key="gpu_seconds", optional=True),
+    ComponentRule(name="TotalCPU", key="prometheus.cpu", optional=True),
+    ComponentRule(name="MaxRSS", key="prometheus.memory", optional=True),
+    ComponentRule(name="WaitTime", key="wait_time", optional=True),
 )
+"""Totals, in core-seconds, MiB times seconds, GPU-seconds and CPU seconds; a peak in bytes; seconds."""
 
 _SERIES: Final = 'namespace="{namespace}",pod="{podname}"'
 # A pod's counter starts at zero, so its highest value is the pod's usage. (AUDITOR queries the increase over the whole
@@ -64,6 +68,32 @@ class JobFilter(Section):
         return names
 
 
+class GpuRule(Section):
+    """A resource, or devices of ResourceClaims by device class or driver, and the number of GPUs that each of them is.
+
+    A device class also stands for its extended resource, ``deviceclass.resource.kubernetes.io/CLASS``.
+    """
+
+    resource: re.Pattern[str] | None = None
+    device_class: re.Pattern[str] | None = None
+    driver: re.Pattern[str] | None = None
+    factor: Annotated[Decimal, Field(gt=0)] = Decimal(1)
+
+    @model_validator(mode="after")
+    def _one_name(self) -> "GpuRule":
+        if [self.resource, self.device_class, self.driver].count(None) != 2:  # noqa: PLR2004 two of the three
+            raise ValueError("give one of resource, device_class and driver")
+        return self
+
+
+_GPUS: Final = (
+    GpuRule(resource=re.compile(r"^(nvidia\.com/(gpu|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(i915|xe))$")),
+    GpuRule(device_class=re.compile(r"^((gpu|mig)\.nvidia\.com|gpu\.(amd|intel)\.com)$")),
+    GpuRule(driver=re.compile(r"^gpu\.(nvidia|amd|intel)\.com$")),
+)
+_CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+
+
 class Prometheus(Section):
     """A Prometheus server with the CPU time and peak memory of pods. Records wait for these for a while."""
 
@@ -71,16 +101,9 @@ class Prometheus(Section):
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
     token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
     timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="The time limit of a query.")
-    attempts: int = Field(
-        default=3, ge=1, description="After this many answers without a value, the record is sent without it."
-    )
-    pause: Duration = Field(default=timedelta(minutes=5), description="Time between two attempts for one pod.")
     patience: Duration = Field(
         default=timedelta(hours=6),
-        description="After this long the record is sent without the values, even if Prometheus never answered.",
-    )
-    time_per_run: Duration = Field(
-        default=timedelta(seconds=20), gt=timedelta(0), description="The most time that a run spends on queries."
+        description="After this long without an answer the record is sent without the values.",
     )
     cpu_query: str = Field(default=_CPU_QUERY, description="A query that returns one value: CPU seconds.")
     memory_query: str = Field(default=_MEMORY_QUERY, description="A query that returns one value: bytes.")
@@ -110,14 +133,18 @@ class KubernetesConfig(RunConfig):
     )
     components: Components = Field(
         default=_DEFAULT_COMPONENTS,
-        description="Default: AUDITOR's, and requested_cpu_time, memory_request and GPU. auditor: without these.",
+        description="Default: what the pod held (CoreSeconds, MemorySeconds, GPUSeconds), TotalCPU and MaxRSS from "
+        "Prometheus, WaitTime. auditor: the components of AUDITOR's collector.",
     )
-    gpu_resources: re.Pattern[str] = Field(
-        default=re.compile(r"^(nvidia\.com/(gpu|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(i915|xe))$"),
-        description="The resources that the column gpu adds up.",
+    held_while: Literal["reserved", "running"] = Field(
+        default="reserved",
+        description="A pod holds its resources from its scheduling to its end (reserved), or while its containers run "
+        "(running).",
+    )
+    gpus: tuple[GpuRule, ...] = Field(
+        default=_GPUS, description="What counts as GPUs. The first rule that matches a resource or device counts."
     )
     prometheus: Prometheus | None = Field(default=None, description="Query a Prometheus for CPU time and memory.")
-    page_size: int = Field(default=500, ge=1, description="How many pods one request reads and one batch stores.")
     request_timeout: Duration = Field(
         default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of a request for a page of pods."
     )
@@ -134,6 +161,24 @@ class KubernetesConfig(RunConfig):
     def never_zero(self) -> frozenset[str]:
         """The names of components for which zero means that Prometheus never saw the pod running."""
         return frozenset(rule.name for rule in self.components if (rule.key or "").startswith("prometheus."))
+
+    def gpus_per_unit(self, resource: str) -> Decimal:
+        """Return the number of GPUs that one unit of a resource is."""
+        name = resource.removeprefix(_CLASS_RESOURCE)
+        device_class = name if name != resource else None
+        return self._factor(resource=resource, device_class=device_class)
+
+    def gpus_per_device(self, device_class: str, driver: str) -> Decimal:
+        """Return the number of GPUs that a device of a ResourceClaim is."""
+        return self._factor(device_class=device_class, driver=driver)
+
+    def _factor(self, **names: str | None) -> Decimal:
+        for rule in self.gpus:
+            patterns = {"resource": rule.resource, "device_class": rule.device_class, "driver": rule.driver}
+            for kind, pattern in patterns.items():
+                if pattern is not None and (name := names.get(kind)) and pattern.search(name):
+                    return rule.factor
+        return Decimal(0)
 
     @property
     def selector(self) -> str:
@@ -152,6 +197,25 @@ class KubernetesConfig(RunConfig):
         return self
 
 
+CORES: Final = frozenset({"limits.cpu", "requests.cpu"})
+GPUS: Final = "gpu"
+
+
+def remarks_on_fractions(config: KubernetesConfig) -> Iterable[str]:
+    """Yield a remark for each component whose rule rounds fractions of cores or GPUs to a whole number."""
+    fractions = dict.fromkeys(CORES, Decimal("0.001"))  # the smallest amount of CPU that can be requested
+    if any(rule.factor % 1 for rule in config.gpus):
+        fractions[GPUS] = min(rule.factor for rule in config.gpus)
+    totals = {**dict.fromkeys(CORES, "CoreSeconds, key: core_seconds"), GPUS: "GPUSeconds, key: gpu_seconds"}
+    for rule in config.components:
+        key = rule.key or ""
+        if key in fractions and rule.factor * fractions[key] % 1:
+            yield (
+                f"component {rule.name}: {key} can be a fraction, which is rounded to a whole number (400m to 0); use "
+                f"a total instead: {{name: {totals[key]}}}"
+            )
+
+
 _SPECIFIC: Final = frozenset({"prometheus_addr", "prometheus_port", "merge_interval", "collect_interval"})
 _DROPPED: Final = {
     "auditor_addr": OWN_STORE,
@@ -160,10 +224,13 @@ _DROPPED: Final = {
     "tls_config": "see auditor_addr",
     "merge_interval": "metrics are queried in each run",
     "database_path": OWN_QUEUE,
+    "backlog_interval": "Prometheus is asked every five minutes",
+    "backlog_maxretries": "Prometheus is asked three times; while it does not answer, records wait for up to "
+    "prometheus.patience",
 }
 _TAKEN: Final = {
-    *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout", "backlog_interval"),
-    *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter"),
+    *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout"),
+    *("record_prefix", "earliest_datetime", "job_filter"),
 }
 _ENDS: Final = (
     "all ends count: AUDITOR left out pods that were deleted between two of its polls, and those whose containers lost "
@@ -172,7 +239,8 @@ _ENDS: Final = (
 _COMPONENTS: Final = (
     "AUDITOR's four. naive_cpu_time counts init containers and earlier runs of restarted containers as well (AUDITOR: "
     "the last run, no init containers), memory_limit is the amount that the scheduler reserves; quantities such as 0.5 "
-    "count, and if one kind of limit is missing, the other remains. Without this line, requests and GPUs are added"
+    "count, and if one kind of limit is missing, the other remains. Reports of core, memory and GPU hours need the "
+    "default instead: delete this line"
 )
 _SITES: Final = "AUDITOR's records had no site: name yours, or reports per site call it NOT_CONFIGURED"
 _META: Final = "AUDITOR's records had no group: this makes the namespace their group_id; [] leaves it out"
@@ -219,14 +287,12 @@ def _import_prometheus(result: ConfigImport) -> None:
     host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
     result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
     result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
-    result.put("prometheus.pause", f"{document.get('backlog_interval', 300)}s")
-    attempts = int(document.get("backlog_maxretries", 2)) + 1
-    result.put("prometheus.attempts", attempts, "AUDITOR counts retries, this counts the first attempt as well")
 
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")
 _COMMENTS: Final = {
-    "kubeconfig": "The daemon's user must be able to read it; it only needs get, list and watch on pods.",
+    "kubeconfig": "The daemon's user must be able to read it; it only needs get, list and watch on pods, and get on "
+    "resourceclaims and resourceclaimtemplates.",
     "earliest_datetime": "Pods that ended before this are ignored.",
     "sites": "The first matching rule names the site.",
 }

@@ -1,26 +1,17 @@
 """Convert a pod, ended or running, to a record, or to the reason why it makes none."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.pods import (
-    RESOURCE_BOUNDS,
-    Owner,
-    Pod,
-    Runs,
-    core_seconds,
-    ended_at,
-    granted,
-    known,
-    restore_pod,
-    runs_of,
-)
-from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
+from auditord_builtin.kubernetes.amounts import CPU, MEMORY, RESOURCE_BOUNDS, Holding, Size, Sizes, Weight
+from auditord_builtin.kubernetes.claims import Claims, find_problem, share_devices
+from auditord_builtin.kubernetes.config import CORES, GPUS, KubernetesConfig
+from auditord_builtin.kubernetes.pods import Owner, Pod, Runs, ended_at, known, reserved_since, restore_pod, runs_of
+from auditord_hookspecs import Component, InvalidRecord, LeftOut, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
 from auditord_hookspecs.outcomes import Converted, Skipped, retried
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
@@ -29,8 +20,24 @@ DELETED: Final = "Deleted"
 """The ``status`` of a pod that was deleted before it ended. Other statuses are Kubernetes' phases."""
 
 _OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
-_GPU: Final = "gpu"
+_GPU_SECONDS: Final = "gpu_seconds"
+_TOTALS: Final = ("core_seconds", "memory_seconds")
+_MEBIBYTE: Final = Decimal(1024**2)
 _FILTERED: Final = "filtered out"
+
+
+class History(msgspec.Struct, frozen=True):
+    """The data from earlier versions of a pod.
+
+    Args:
+        runs: the runs of its containers.
+        sizes: its resources over time; empty if they are only known from the last version.
+        claims: the devices of its ResourceClaims.
+    """
+
+    runs: Runs = {}
+    sizes: Sizes = ()
+    claims: Claims = {}
 
 
 class PodToConvert(msgspec.Struct, frozen=True):
@@ -38,20 +45,20 @@ class PodToConvert(msgspec.Struct, frozen=True):
 
     Args:
         pod: the last known version.
-        runs: the runs of its containers.
+        history: the data from its earlier versions.
         stop: the pod's end; None if it is still running.
         status: the pod's phase, or ``Deleted``.
         metrics: the values from Prometheus, by column. The first versions stored them as ``figures``.
     """
 
     pod: Pod
-    runs: Runs
+    history: History
     stop: datetime | None
     status: str
     metrics: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="figures")
 
 
-def determine_end(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> PodToConvert | Skipped:
+def determine_end(config: KubernetesConfig, pod: Pod, history: History, seen: datetime) -> PodToConvert | Skipped:
     """Determine the end of a pod that has ended or was deleted. ``seen`` is when the collector noticed the end.
 
     Return the reason for a pod that never started, or whose status is filtered out.
@@ -62,7 +69,7 @@ def determine_end(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime
     status = pod.status.phase if pod.terminal else DELETED
     if config.job_filter.status and status not in config.job_filter.status:
         return Skipped(_FILTERED)
-    return PodToConvert(pod, runs, max(start, ended_at(pod, runs, seen)), status)
+    return PodToConvert(pod, history, max(start, ended_at(pod, history.runs, seen)), status)
 
 
 def convert_pod(config: KubernetesConfig, to_convert: PodToConvert) -> Converted | Quarantined:
@@ -86,15 +93,28 @@ def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
     labels = build_meta(config.meta, row, _OWN_LABELS)
     left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
+    components = build_components(config.components, row, left_out, config.never_zero)
+    left_out += _rounded(config, row, components)
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
         stop_time=to_convert.stop,
-        components=build_components(config.components, row, left_out, config.never_zero),
+        components=components,
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
     # The id contains the pod's uid, so the same id with another start is not another run but an error to report.
     return Converted(Produced(record, source_id=source_id(pod)), left_out)
+
+
+def _rounded(config: KubernetesConfig, row: Row, components: Iterable[Component]) -> Iterable[LeftOut]:
+    """Yield the components that lost a fraction of a core or GPU."""
+    built = set[str]() if isinstance(row, PartialRow) else {each.name for each in components}
+    for rule in config.components:
+        if rule.name in built and rule.key in {*CORES, GPUS} and (amount := row.get(rule.key)):
+            exact = Decimal(amount) * rule.factor
+            if exact % 1:
+                reason = f"component {rule.name}: {exact.normalize():f} was rounded to a whole number; a total is exact"
+                yield LeftOut(rule.name, reason, rounded=True)
 
 
 def record_id(prefix: str, pod: Pod) -> str:
@@ -129,27 +149,32 @@ def _decode_again(
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
-    ended = determine_end(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
+    ended = determine_end(config, pod, History(runs_of(pod, {})), datetime.fromisoformat(raw["seen"]))
     return ended if isinstance(ended, PodToConvert) else None
 
 
 def _row_of(config: KubernetesConfig, to_convert: PodToConvert, start: datetime) -> Row:
-    """Return all columns of a pod as strings. Core-seconds are only present if the pod has ended.
+    """Return all columns of a pod as strings. Totals are only present if the pod has ended.
 
-    If any limit or request is not a quantity, all columns of limits and requests that rules use are marked as
-    unreadable.
+    If any limit or request is not a quantity, all columns of resources that rules use are marked as unreadable. So are
+    the columns of GPUs if the devices of a ResourceClaim are unknown.
     """
     pod, amounts, faults = to_convert.pod, dict[str, str](), dict[str, str]()
     try:
-        quantities = (*_amounts(config, pod), *_times(pod, to_convert.runs, start, to_convert.stop))
-        amounts.update({name: f"{amount:f}" for name, amount in quantities})
+        held = _Held(config, to_convert, start)
+        amounts.update({name: f"{amount:f}" for name, amount in held.amounts()})
     except InvalidRecord as error:
         used = columns(config.sites, config.meta, config.components)
         prefixes = tuple(f"{bound}." for bound in RESOURCE_BOUNDS)
-        unreadable = [name for name in used if name == _GPU or name.startswith(prefixes)]
-        faults.update(dict.fromkeys(unreadable, str(error)))
+        unreadable = {GPUS, _GPU_SECONDS, *_TOTALS}
+        faults.update({name: str(error) for name in used if name in unreadable or name.startswith(prefixes)})
+    else:
+        try:
+            amounts.update({name: f"{amount:f}" for name, amount in held.gpus()})
+        except InvalidRecord as error:
+            faults.update(dict.fromkeys((GPUS, _GPU_SECONDS), str(error)))
     row = {
-        **_names(pod),
+        **_names(to_convert),
         **{f"label.{name}": text for name, text in (pod.metadata.labels or {}).items()},
         **{f"annotation.{name}": text for name, text in (pod.metadata.annotations or {}).items()},
         **amounts,
@@ -159,7 +184,71 @@ def _row_of(config: KubernetesConfig, to_convert: PodToConvert, start: datetime)
     return PartialRow(row, faults) if faults else row
 
 
-def _names(pod: Pod) -> Mapping[str, str]:
+class _Held:
+    """The amounts of a pod by column.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read.
+    """
+
+    def __init__(self, config: KubernetesConfig, to_convert: PodToConvert, start: datetime) -> None:
+        history = to_convert.history
+        self._config = config
+        self._claims = history.claims
+        self._unknown = find_problem(to_convert.pod, history.claims)
+        self._ended = to_convert.stop is not None
+        self._holding = Holding(to_convert.pod, history.sizes, history.runs, to_convert.stop or start)
+
+    def amounts(self) -> Iterable[tuple[str, Decimal]]:
+        """Yield the columns of resources, except GPUs."""
+        by_bound = {bound: self._holding.amounts(bound) for bound in RESOURCE_BOUNDS}
+        for bound, amounts in by_bound.items():
+            yield from ((f"{bound}.{name}", amount) for name, amount in amounts.items())
+        if not self._ended:
+            return
+        for bound in RESOURCE_BOUNDS:
+            if CPU in by_bound[bound]:
+                yield f"{bound}.cpu.time", self._holding.while_running(_cores, bound=bound)
+        if CPU in by_bound["requests"]:
+            yield "core_seconds", self._total(_cores)
+        if MEMORY in by_bound["requests"]:
+            yield "memory_seconds", self._total(_mebibytes)
+
+    def gpus(self) -> Iterable[tuple[str, Decimal]]:
+        """Yield the columns of GPUs, unless the pod has none.
+
+        Raises:
+            InvalidRecord: the devices of a ResourceClaim are unknown.
+        """
+        if self._unknown is not None:
+            raise InvalidRecord(self._unknown)
+        requested, per_unit = self._holding.amounts("requests"), self._config.gpus_per_unit
+        own = sum((amount * per_unit(name) for name, amount in requested.items()), Decimal(0))
+        if gpus := own + self._shares(self._holding.sizes[-1]):
+            yield GPUS, gpus
+            if self._ended:
+                yield _GPU_SECONDS, self._total(per_unit, self._shares)
+
+    def _shares(self, size: Size) -> Decimal:
+        return share_devices(self._claims, size, self._config.gpus_per_device)
+
+    def _total(self, weight: Weight, shares: Callable[[Size], Decimal] | None = None) -> Decimal:
+        holding, reserved = self._holding, self._config.held_while == "reserved"
+        return holding.while_reserved(weight, shares) if reserved else holding.while_running(weight, shares)
+
+
+def _cores(resource: str) -> Decimal:
+    return Decimal(resource == CPU)
+
+
+def _mebibytes(resource: str) -> Decimal:
+    return 1 / _MEBIBYTE if resource == MEMORY else Decimal(0)
+
+
+def _names(to_convert: PodToConvert) -> Mapping[str, str]:
+    pod, sizes = to_convert.pod, to_convert.history.sizes
+    created, scheduled = pod.metadata.creation_timestamp, sizes[0].since if sizes else reserved_since(pod)
+    waited = None if created is None or scheduled is None else max(0, (scheduled - created) // timedelta(seconds=1))
     owners = pod.metadata.owner_references or ()
     owner = next((each for each in owners if each.controller), owners[0] if owners else Owner())
     names = {
@@ -174,27 +263,7 @@ def _names(pod: Pod) -> Mapping[str, str]:
         "service_account": pod.spec.service_account_name,
         "scheduler": pod.spec.scheduler_name,
         "qos_class": pod.status.qos_class,
+        "wait_time": None if waited is None else str(waited),
         "restarts": str(sum(status.restart_count for status in pod.statuses)),
     }
     return {name: text for name, text in names.items() if text}
-
-
-def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]]:
-    by_bound = {bound: granted(pod, bound) for bound in RESOURCE_BOUNDS}
-    for bound, amounts in by_bound.items():
-        yield from ((f"{bound}.{name}", amount) for name, amount in amounts.items())
-    # Limits and requests of GPUs are equal. If one is missing, the cluster fills it in.
-    resources = dict.fromkeys(name for amounts in by_bound.values() for name in amounts)
-    largest = {name: max(each.get(name, Decimal(0)) for each in by_bound.values()) for name in resources}
-    gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
-    if gpus:
-        yield _GPU, gpus
-
-
-def _times(pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Iterable[tuple[str, Decimal]]:
-    if stop is None:
-        return
-    for bound in RESOURCE_BOUNDS:
-        amount = core_seconds(pod, bound, runs, start, stop)
-        if amount is not None:
-            yield f"{bound}.cpu.time", amount

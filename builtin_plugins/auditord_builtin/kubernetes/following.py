@@ -1,5 +1,15 @@
-"""Follow the pods of each namespace across runs, and convert their events to batches."""
+"""Follow the pods of each namespace across runs, and convert their events to batches.
 
+The first run lists all pods in pages. Each later run opens a watch at the version at which the last one ended, and ends
+when no more events arrive, so that it has an end, a report and a checkpoint. Namespaces are watched concurrently. If a
+version is too old (410), as after a restart of the API server, or newer than the cluster's, as after a restore of etcd,
+pods are listed again.
+
+The history of each running pod (runs of its containers, sizes, claims) is saved with each batch, in the same
+transaction as the records and the position.
+"""
+
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,9 +19,11 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+from auditord_builtin.kubernetes.amounts import change_size, observe_size
+from auditord_builtin.kubernetes.claims import FoundClaims, claims_of, find_problem, read_claims
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.conversion import PodToConvert, convert_pod, determine_end
-from auditord_builtin.kubernetes.pods import Pod, Runs, decode_pod, runs_of
+from auditord_builtin.kubernetes.conversion import History, PodToConvert, convert_pod, determine_end, source_id
+from auditord_builtin.kubernetes.pods import KUBELET, RESIZE, Pod, decode_pod, known, runs_of
 from auditord_builtin.kubernetes.reading import (
     ALL,
     Cluster,
@@ -25,6 +37,9 @@ from auditord_builtin.kubernetes.reading import (
 )
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
+
+PAGE_SIZE: Final = 500
+"""The number of pods that one request reads and one batch stores."""
 
 _RUNNING: Final = "pod/"
 _WAITING: Final = "figures/"
@@ -69,14 +84,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class RunningPod(msgspec.Struct, frozen=True):
-    """A pod that has started and not ended, with all observed runs of its containers.
+    """A pod that has started and not ended, with all that was observed of it.
 
     ``opened`` is true if open records are on and one was attempted. ``sighted`` is the last time at which the pod is
     known to have existed.
     """
 
     pod: Pod
-    runs: Runs
+    history: History
     sighted: datetime
     opened: bool = False
 
@@ -103,15 +118,27 @@ class TrackedPods:
         changes, self._changes = self._changes, {}
         return changes
 
-    def see(self, pod: Pod, at: datetime) -> RunningPod:
-        """Merge a pod with its earlier runs, and with its earlier start if the status was wiped."""
+    def see(
+        self, pod: Pod, at: datetime, *, resized: datetime | None = None, claims: FoundClaims | None = None
+    ) -> RunningPod:
+        """Merge a pod with its history, and with its earlier start if the status was wiped.
+
+        Args:
+            pod: the pod.
+            at: a time at which it existed.
+            resized: when its resources changed, if they did; default: ``at``.
+            claims: the claims that were read, of this and other pods.
+        """
         before = self.running.get(pod.uid)
-        if before is None:
-            return RunningPod(pod, runs_of(pod, {}), at)
-        if pod.status.start_time is None:
-            status = msgspec.structs.replace(pod.status, start_time=before.pod.status.start_time)
-            pod = msgspec.structs.replace(pod, status=status)
-        return RunningPod(pod, runs_of(pod, before.runs), max(at, before.sighted), before.opened)
+        history = History() if before is None else before.history
+        if before is not None:
+            at = max(at, before.sighted)
+            if pod.status.start_time is None:
+                status = msgspec.structs.replace(pod.status, start_time=before.pod.status.start_time)
+                pod = msgspec.structs.replace(pod, status=status)
+        sizes = observe_size(pod, history.sizes, before and before.pod, resized or at)
+        merged = History(runs_of(pod, history.runs), sizes, {**history.claims, **claims_of(pod, claims or {})})
+        return RunningPod(pod, merged, at, before is not None and before.opened)
 
     def remember(self, running: RunningPod) -> None:
         """Update a running pod. It is only saved if it has changed."""
@@ -119,16 +146,37 @@ class TrackedPods:
         self.running[running.pod.uid] = running
         if before is None or _lasting(before) != _lasting(running):
             self.keep_sightings([running.pod.uid])
+        if before is None or before.history.claims != running.history.claims:
+            self._share(running, min([running.sighted, *(size.since for size in running.history.sizes)]))
+
+    def _share(self, changed: RunningPod, at: datetime) -> None:
+        """Share the claims of a pod that began or ended at an instant equally among all running pods that use them."""
+        for key, claim in changed.history.claims.items():
+            if not claim.shared:
+                continue
+            users = [each for each in self.running.values() if key in each.history.claims and each.history.sizes]
+            starts = sorted(each.history.sizes[0].since for each in users)
+            for running in users:
+                sizes = running.history.sizes
+                first = max(at, sizes[-1].since)
+                for since in (first, *(start for start in starts if start > first)):
+                    sharers = {**sizes[-1].sharers, key: bisect_right(starts, since)}
+                    size = msgspec.structs.replace(sizes[-1], since=since, sharers=sharers)
+                    sizes = change_size(sizes, size)
+                history = msgspec.structs.replace(running.history, sizes=sizes)
+                self.running[running.pod.uid] = msgspec.structs.replace(running, history=history)
+                self.keep_sightings([running.pod.uid])
 
     def keep_sightings(self, uids: Collection[str]) -> None:
         """Save when pods were last seen, even if they have not changed."""
         for uid in self.running.keys() & uids:
             self._changes[_RUNNING + uid] = msgspec.to_builtins(self.running[uid])
 
-    def forget(self, uid: str) -> None:
-        """Remove a pod that is no longer running."""
-        if self.running.pop(uid, None) is not None:
+    def forget(self, uid: str, at: datetime) -> None:
+        """Remove a pod that is no longer running since an instant."""
+        if (running := self.running.pop(uid, None)) is not None:
             self._changes[_RUNNING + uid] = None
+            self._share(running, at)
 
     def wait(self, waiting: WaitingPod) -> None:
         """Add or update a pod that waits for metrics."""
@@ -179,6 +227,8 @@ class Draft:
         """All events before this time are known, according to the events of this batch."""
         self.complaints: Final = list[str]()
         """Reasons why running pods got no open record. At the pod's end, the same problem sends it to quarantine."""
+        self.estimated: Final = list[str]()
+        """Pods whose size was not observed for a while, so that their totals are estimates."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)
@@ -190,11 +240,17 @@ class Draft:
         """Return the batch, including the unsaved changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
-    def take(self, events: Iterable[tuple[PodEvent, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
+    def take(
+        self,
+        events: Iterable[tuple[PodEvent, Pod | InvalidRecord]],
+        claims: FoundClaims,
+        listed: datetime | None = None,
+    ) -> None:
         """Apply events in order.
 
         Args:
             events: each with its pod, or the reason why it cannot be read.
+            claims: the claims of their pods.
             listed: when the list was taken, if the events come from one; all its pods existed then. Without a list, an
                 event can be old, so a pod is only known to have existed when it was last written.
         """
@@ -205,14 +261,29 @@ class Draft:
                 continue
             at = listed or min(self._now, pod.noted_at or self._period.start)
             self.sighted = max(self.sighted, at)
-            if pod.uid not in self._done:
-                self._classify(pod, at, gone=event.gone)
+            if pod.uid in self._done:
+                continue
+            before = self._tracked.running.get(pod.uid)
+            changed = _resized_at(pod, before, self._now, listed)
+            running = self._tracked.see(pod, at, resized=changed, claims=claims)
+            if _is_estimated(running, before, listed):
+                self.estimated.append(source_id(pod))
+            self._classify(running, gone=event.gone)
+
+    def warn(self, context: CollectorContext) -> None:
+        """Log what the records of the draft lack."""
+        for complaint in self.complaints:
+            context.log.warning("%s", complaint)
+        if self.estimated:
+            text = "%d pods were resized, or shared claims, while not watched, such as %s; their totals are estimates"
+            context.log.warning(text, len(self.estimated), self.estimated[0])
 
     def close(self, running: RunningPod, known_until: datetime) -> None:
         """Close a pod that has vanished, at ``known_until`` or when it was last seen, whichever is later.
 
         A time in the future is from a clock that was ahead.
         """
+        running = self._tracked.running.get(running.pod.uid, running)  # its share of a claim may have changed
         if running.pod.uid not in self._done:
             self._finish(running, min(max(known_until, running.sighted), self._now))
 
@@ -220,8 +291,7 @@ class Draft:
         """Convert a pod and add its record to the batch."""
         self.outcomes.add(convert_pod(self._config, finished))
 
-    def _classify(self, pod: Pod, at: datetime, *, gone: bool) -> None:
-        running = self._tracked.see(pod, at)
+    def _classify(self, running: RunningPod, *, gone: bool) -> None:
         if gone or running.pod.terminal:
             self._finish(running, self._now)
         elif running.pod.status.start_time is not None:
@@ -232,8 +302,8 @@ class Draft:
         known = uid in self._tracked.running
         self._done.add(uid)
         self._seen[uid] = self._now + REMEMBERED
-        self._tracked.forget(uid)
-        concluded = determine_end(self._config, running.pod, running.runs, at)
+        concluded = determine_end(self._config, running.pod, running.history, at)
+        self._tracked.forget(uid, at if isinstance(concluded, Skipped) else concluded.stop or at)
         if isinstance(concluded, Skipped):
             self.outcomes.add(concluded)
         elif not known and not self._within(concluded.stop):
@@ -249,12 +319,43 @@ class Draft:
     def _open(self, running: RunningPod) -> RunningPod:
         if running.opened or not self._config.open_records:
             return running
-        made = convert_pod(self._config, PodToConvert(running.pod, running.runs, None, running.pod.status.phase))
+        made = convert_pod(self._config, PodToConvert(running.pod, running.history, None, running.pod.status.phase))
         if isinstance(made, Converted):
             self.outcomes.add(made)
         else:
             self.complaints.append(f"{made.source_id}: no open record: {made.reason}")
         return msgspec.structs.replace(running, opened=True)
+
+
+def _resized_at(pod: Pod, before: RunningPod | None, now: datetime, listed: datetime | None) -> datetime:
+    """Return when the resources of a pod changed, if this version is the first with the change.
+
+    An event comes with each version, so the change is the last write. A list shows the sum of all changes: the last
+    request to resize or else the kubelet's last write is the best estimate, if it is not older than the last sighting.
+    """
+    written = {
+        name: moment
+        for each in pod.metadata.managed_fields or ()
+        for name in (each.manager, each.subresource)
+        if (moment := known(each.time)) is not None
+    }
+    if listed is None:
+        return min(now, max(written.values(), default=now))
+    last = before.sighted if before is not None else None
+    estimates = [written[name] for name in (RESIZE, KUBELET) if name in written]
+    return next((each for each in estimates if (last is None or last < each) and each <= listed), listed)
+
+
+def _is_estimated(running: RunningPod, before: RunningPod | None, listed: datetime | None) -> bool:
+    """Return whether a pod was resized, or shared a claim, while it was not observed or before it was first seen."""
+    if before is not None and listed is None:
+        return False
+    if before is None and running.pod.terminal and any(each.shared for each in running.history.claims.values()):
+        return True
+    since = running.pod.status.start_time if before is None else before.sighted
+    resizes = [each.time for each in running.pod.metadata.managed_fields or () if each.subresource == RESIZE]
+    grown = before is not None and len(running.history.sizes) > len(before.history.sizes)
+    return grown or any(moment is not None and since is not None and moment > since for moment in resizes)
 
 
 def read_pods(events: Sequence[PodEvent]) -> Sequence[tuple[PodEvent, Pod | InvalidRecord]]:
@@ -275,6 +376,23 @@ def _name(pod: Json) -> str:
     except (msgspec.ValidationError, TypeError, LookupError):
         found = {}
     return "/".join(str(found.get(name, "?"))[:253] for name in ("namespace", "name", "uid"))
+
+
+async def read_missing_claims(
+    cluster: Cluster, tracked: TrackedPods, read: Iterable[tuple[PodEvent, Pod | InvalidRecord]], done: Collection[str]
+) -> FoundClaims:
+    """Read the claims of pods that have started, unless they are known.
+
+    Raises:
+        AuditordError: the API server does not answer.
+    """
+    lacking = dict[str, Pod]()
+    for _, pod in read:
+        if isinstance(pod, Pod) and pod.status.start_time is not None and pod.uid not in done:
+            before = tracked.running.get(pod.uid)
+            if find_problem(pod, {} if before is None else before.history.claims) is not None:
+                lacking[pod.uid] = pod
+    return await read_claims(cluster, lacking.values()) if lacking else {}
 
 
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
@@ -326,7 +444,7 @@ class Run:
         running = self._tracked.running.items()
         others = [uid for uid, pod in running if not any(_within(pod, scope) for scope in self._config.scopes)]
         for uid in others:
-            self._tracked.forget(uid)
+            self._tracked.forget(uid, self._context.now())
         return len(others)
 
     async def _draft(self, events: Sequence[PodEvent], listed: datetime | None = None) -> tuple[Draft, Collection[str]]:
@@ -335,10 +453,10 @@ class Run:
         read = await to_thread.run_sync(read_pods, events)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
         done = await self._context.seen(uids)
+        claims = await read_missing_claims(self._cluster, self._tracked, read, done)
         draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
-        await to_thread.run_sync(draft.take, read, listed)
-        for complaint in draft.complaints:
-            self._context.log.warning("%s", complaint)
+        await to_thread.run_sync(draft.take, read, claims, listed)
+        draft.warn(self._context)
         return draft, uids
 
     def _commit(self, draft: Draft, scope: str, position: Position) -> Batch:
@@ -353,7 +471,7 @@ class Run:
             return
         present, listed, version = set[str](), self._context.now(), ""
         try:
-            async for page in pages(self._cluster, scope, self._config.page_size):
+            async for page in pages(self._cluster, scope, PAGE_SIZE):
                 yield await self._page(page, present, listed)
                 version = page.version
             yield await self._close_vanished(scope, present, Position(listed, version, self._config.selector))
@@ -377,7 +495,7 @@ class Run:
         # The API server may fail here, so nothing is closed before.
         unmatched = [pod.pod.uid for pod in vanished if reselected and await self._exists(pod)]
         for uid in unmatched:
-            self._tracked.forget(uid)
+            self._tracked.forget(uid, self._context.now())
         draft, _ = await self._draft([])
         ended = [pod for pod in vanished if pod.pod.uid not in unmatched]
         for running in ended:
@@ -398,7 +516,7 @@ class Run:
         """Read the watches of all scopes concurrently. A failing watch does not affect the others."""
         found = dict[str, WatchResult]()
         config, now = self._config, self._context.now
-        limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
+        limits = Limits(PAGE_SIZE, config.quiet, config.watch_for, pause=config.quiet / 10)
 
         async def read(scope: str, version: str) -> None:
             try:

@@ -1,10 +1,8 @@
-"""The parts of pods that accounting needs: JSON, times, ends and resources."""
+"""The parts of pods that accounting needs: JSON, times and ends."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -15,6 +13,9 @@ LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuratio
 
 KUBELET: Final = "kubelet"
 """The program that starts containers and writes their status."""
+
+RESIZE: Final = "resize"
+"""The subresource through which programs change the resources of a pod in place."""
 
 _Texts = dict[str, str] | None
 
@@ -32,10 +33,11 @@ class Owner(_Member, frozen=True):
 
 
 class ManagedFields(_Member, frozen=True):
-    """The last time at which a program wrote to the pod."""
+    """The last time at which a program wrote to the pod, or to a part such as ``status`` or ``resize``."""
 
     manager: str | None = None
     time: datetime | None = None
+    subresource: str | None = None
 
 
 class Metadata(_Member, frozen=True):
@@ -53,8 +55,12 @@ class Metadata(_Member, frozen=True):
     managed_fields: tuple[ManagedFields, ...] | None = None
 
 
+Quantities: TypeAlias = Mapping[str, str | int | float]
+"""Quantities by resource. Numbers come from manifests that say ``cpu: 2``."""
+
+
 class Resources(_Member, frozen=True):
-    """Quantities by resource. Numbers come from manifests that say ``cpu: 2``."""
+    """The limits and requests of a container, or of a pod as a whole."""
 
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
@@ -68,6 +74,14 @@ class Container(_Member, frozen=True):
     restart_policy: str | None = None
 
 
+class ClaimReference(_Member, frozen=True):
+    """A ResourceClaim that the pod uses (DRA): one that exists, or one to be made from a template for this pod."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class Spec(_Member, frozen=True):
     """The specification of the pod."""
 
@@ -75,6 +89,7 @@ class Spec(_Member, frozen=True):
     init_containers: tuple[Container, ...] | None = None
     overhead: dict[str, str | int | float] | None = None
     resources: Resources | None = None
+    resource_claims: tuple[ClaimReference, ...] | None = None
     node_name: str | None = None
     priority_class_name: str | None = None
     scheduler_name: str | None = None
@@ -104,6 +119,7 @@ class ContainerStatus(_Member, frozen=True):
     last_state: State | None = None
     restart_count: int = 0
     resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
 
     @property
     def waits(self) -> bool:
@@ -129,6 +145,9 @@ class Status(_Member, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+    resource_claim_statuses: tuple[ClaimReference, ...] | None = None
 
 
 class Pod(_Member, frozen=True):
@@ -189,11 +208,18 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
 
 
 def _slim(pod: Pod) -> Pod:
-    """Return the pod without annotations that copy it, and with only the kubelet's and the latest managed fields."""
+    """Return the pod without annotations that copy it, and with few of its managed fields.
+
+    These are the kubelet's, those of resizes, and the latest.
+    """
     metadata, writers = pod.metadata, pod.metadata.managed_fields or ()
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
     latest = max((each.time for each in writers if each.time is not None), default=None)
-    last = tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
+    last = tuple(
+        each
+        for each in writers
+        if each.manager == KUBELET or each.subresource == RESIZE or (latest is not None and each.time == latest)
+    )
     slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=last or None)
     return msgspec.structs.replace(pod, metadata=slim)
 
@@ -213,6 +239,22 @@ def known(moment: datetime | None) -> datetime | None:
     return moment if moment is not None and moment.year >= _NEVER else None
 
 
+def reserved_since(pod: Pod) -> datetime | None:
+    """Return when the scheduler reserved the pod's resources on its node, or None if no kubelet accepted the pod.
+
+    This is the time of the condition PodScheduled, and at the latest that at which the kubelet accepted the pod.
+    """
+    start = known(pod.status.start_time)
+    if start is None:
+        return None
+    scheduled = [
+        moment
+        for each in pod.status.conditions or ()
+        if each.type == "PodScheduled" and each.status == "True" and (moment := known(each.last_transition_time))
+    ]
+    return min([start, *(max(moment, pod.metadata.creation_timestamp or moment) for moment in scheduled)])
+
+
 def runs_of(pod: Pod, earlier: Runs) -> Runs:
     """Merge the runs in the pod's status with earlier ones.
 
@@ -229,24 +271,16 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
     return {name: spans for name, spans in found.items() if spans}
 
 
-def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """Return the runtime of each container in whole seconds, summed over its runs."""
-    return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
+def bound_runs(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
+    """Yield start and end of each run of one container.
 
-
-def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
-    """Yield the runs of one container. Each run ends no later than the next one starts, or than the pod stops.
-
-    Ends can be missing, since a status contains only two runs, and the end of an earlier run may be unobserved.
+    Each run ends no later than the next one starts, or than the pod stops. Ends can be missing, since a status contains
+    only two runs, and the end of an earlier run may be unobserved.
     """
     known_ends = {datetime.fromisoformat(start): _instant(end) for start, end in spans.items()}
     starts = sorted(known_ends)
     for start, latest in zip(starts, [*starts[1:], stop], strict=True):
         yield start, min(known_ends[start] or latest, latest)
-
-
-def _seconds(start: datetime, end: datetime) -> int:
-    return max(0, int((end - start).total_seconds()))
 
 
 def _instant(text: str | None) -> datetime | None:
@@ -295,135 +329,3 @@ def _failed_at_start(pod: Pod) -> bool:
     """Return True if an init container failed, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
-
-
-ResourceBound = Literal["limits", "requests"]
-RESOURCE_BOUNDS: Final[tuple[ResourceBound, ...]] = ("limits", "requests")
-_NONE: Final = Decimal(0)
-_CPU: Final = "cpu"
-
-Amounts = Mapping[str, Decimal]
-
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
-    r"(?:[eE](?P<exponent>[+-]?[0-9]{1,2})|(?P<suffix>[KMGTPE]i|[numkMGTPE])?)"
-)
-_SUFFIXES: Final = {
-    **{name: Decimal(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
-    **{name: Decimal(1000) ** power for power, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
-    **{name: Decimal(1000) ** -power for power, name in enumerate(("m", "u", "n"), start=1)},
-}
-
-
-def parse_quantity(text: str) -> Decimal:
-    """Parse a quantity.
-
-    Raises:
-        InvalidRecord: the text is not a quantity.
-    """
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None:
-        raise InvalidRecord(f"{text[:60]!r} is not a quantity such as 500m, 1.5Gi or 2e3")
-    scale = Decimal(10) ** int(match["exponent"] or 0) * _SUFFIXES.get(match["suffix"] or "", Decimal(1))
-    return Decimal(match["number"]) * scale
-
-
-def granted(pod: Pod, bound: ResourceBound) -> Amounts:
-    """Return the amounts that the pod was granted, by resource, in cores, bytes or pieces.
-
-    Containers run concurrently, so they add up. Init containers run before them, one after the other, so the largest
-    amount counts if it is larger. Init containers that always restart (sidecars) run along with everything that follows
-    them. The overhead of a runtime is added to requests. A pod has a limit only if all its containers do. Resources of
-    the pod as a whole (``spec.resources``) take precedence.
-
-    Raises:
-        InvalidRecord: a quantity cannot be read. The message names the container and the resource.
-    """
-    orders = _PodResources(pod, bound)
-    amounts = {name: orders.together(name) for name in orders.names}
-    return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
-
-
-class _PodResources:
-    def __init__(self, pod: Pod, bound: ResourceBound) -> None:
-        actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
-        started = pod.spec.init_containers or ()
-        self._bound: ResourceBound = bound
-        self.by_name = {
-            each.name: _read(each.name, actual.get(each.name) or each.resources, bound)
-            for each in (*started, *pod.spec.containers)
-        }
-        self._regular = pod.spec.containers
-        self._initial = started
-        overhead = pod.spec.overhead if bound == "requests" else None
-        self._overhead = _quantities("overhead", overhead)
-        self.whole = _read("the pod", pod.spec.resources, bound)
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(name for amounts in self.by_name.values() for name in amounts)
-
-    def together(self, name: str) -> Decimal | None:
-        lasting = (*self._regular, *(each for each in self._initial if _is_sidecar(each)))
-        if self._bound == "limits" and any(name not in self.by_name[each.name] for each in lasting):
-            return None
-        steady = sum((self._amount(each, name) for each in lasting), _NONE)
-        return max(steady, self._at_start(name)) + self._overhead.get(name, _NONE)
-
-    def _at_start(self, name: str) -> Decimal:
-        beside, peak = _NONE, _NONE
-        for each in self._initial:
-            peak = max(peak, beside + self._amount(each, name))
-            beside += self._amount(each, name) if _is_sidecar(each) else _NONE
-        return peak
-
-    def _amount(self, container: Container, name: str) -> Decimal:
-        return self.by_name[container.name].get(name, _NONE)
-
-
-def core_seconds(pod: Pod, bound: ResourceBound, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
-    """Return the CPU limits or requests times their duration in seconds, summed over all runs of all containers.
-
-    Returns None if the pod has no CPU limit (because a container has none) or no CPU request.
-
-    Raises:
-        InvalidRecord: a quantity cannot be read.
-    """
-    if granted(pod, bound).get(_CPU) is None:
-        return None
-    orders, whole = _PodResources(pod, bound), max(0, int((stop - start).total_seconds()))
-    seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unobserved(pod), whole)
-    if _CPU in orders.whole:
-        return orders.whole[_CPU] * (whole if seconds else 0)
-    cpus = {name: granted.get(_CPU, _NONE) for name, granted in orders.by_name.items()}
-    return sum((cpus.get(name, _NONE) * ran for name, ran in seconds.items()), _NONE)
-
-
-def _unobserved(pod: Pod) -> Iterable[str]:
-    """Return the containers that may have run unobserved. They count for the pod's whole time.
-
-    Statuses are lost when a pod is evicted. Containers whose status says that they wait (for an image) are left out.
-    """
-    if pod.status.phase == "Pending":
-        return ()
-    waiting = {status.name for status in pod.status.container_statuses or () if status.waits}
-    return [each.name for each in pod.spec.containers if each.name not in waiting]
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
-
-
-def _read(where: str, resources: Resources | None, bound: ResourceBound) -> Amounts:
-    given = None if resources is None else resources.limits if bound == "limits" else resources.requests
-    return _quantities(f"{where}: {bound}", given)
-
-
-def _quantities(where: str, given: Mapping[str, str | int | float] | None) -> Amounts:
-    found: dict[str, Decimal] = {}
-    for name, text in (given or {}).items():
-        try:
-            found[name] = parse_quantity(str(text))
-        except InvalidRecord as error:
-            raise InvalidRecord(f"{where}.{name}: {error}") from error
-    return found

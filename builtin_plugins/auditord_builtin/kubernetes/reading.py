@@ -5,7 +5,7 @@
 
 import importlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -43,11 +43,26 @@ class Expired(AuditordError):
     """
 
 
-class Cluster:
-    """A client for the pods of a cluster. ``api`` is kubernetes-asyncio's ``CoreV1Api``."""
+class Refused(AuditordError):
+    """The account of the collector lacks a permission.
 
-    def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
+    Remedy:
+        give the account the verbs that the message names; `auditord manual kubernetes` lists all of them.
+    """
+
+
+class Cluster:
+    """A client for the pods and resource claims of a cluster.
+
+    Args:
+        api: kubernetes-asyncio's ``CoreV1Api``.
+        others: its ``CustomObjectsApi``.
+        config: the instance's options.
+    """
+
+    def __init__(self, api: Any, others: Any, config: KubernetesConfig) -> None:  # Any: the library's types do not help
         self._api = api
+        self._others = others
         self._selector: Final = {"label_selector": config.selector} if config.selector else {}
         self._timeout: Final = config.request_timeout
 
@@ -104,16 +119,34 @@ class Cluster:
         Raises:
             Unreachable: the answer is missing or incomplete.
         """
+        request = self._api.read_namespaced_pod(name, namespace, _preload_content=False)
+        body = await self._one(request, namespace, f"pod {name}", "pods")
+        return None if body is None else str(msgspec.json.decode(body)["metadata"]["uid"])
+
+    async def resource(self, plural: str, namespace: str, name: str) -> bytes | None:
+        """Return a ResourceClaim or its template as JSON, or None if it does not exist.
+
+        Raises:
+            Unreachable: the answer is missing or incomplete.
+            Refused: the account may not read it.
+        """
+        group, version = "resource.k8s.io", "v1"
+        request = self._others.get_namespaced_custom_object(
+            group, version, namespace, plural, name, _preload_content=False
+        )
+        return await self._one(request, namespace, f"{plural} {name}", plural)
+
+    async def _one(self, request: Awaitable[Any], namespace: str, named: str, plural: str) -> bytes | None:
         try:
             with anyio.fail_after(self._timeout.total_seconds()):
-                answer = await self._api.read_namespaced_pod(name, namespace, _preload_content=False)
+                answer: aiohttp.ClientResponse = await request
                 async with answer:
                     if answer.status == HTTPStatus.NOT_FOUND:
                         return None
-                    await _check(namespace, answer)
-                    return str((await answer.json())["metadata"]["uid"])
+                    await _check(namespace, answer, plural)
+                    return await answer.read()
         except _FAULTS as error:
-            raise Unreachable(f"{_named(namespace)}: no answer about pod {name}: {_describe(error)}") from error
+            raise Unreachable(f"{_named(namespace)}: no answer about {named}: {_describe(error)}") from error
 
     @asynccontextmanager
     async def _answer(self, scope: str, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
@@ -130,7 +163,7 @@ class Cluster:
             yield answer
 
 
-async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
+async def _check(scope: str, answer: aiohttp.ClientResponse, plural: str = "pods") -> None:
     if answer.status == HTTPStatus.OK:
         return
     text = (await answer.text(errors="replace"))[:300]
@@ -138,8 +171,11 @@ async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
         raise Expired(f"{_named(scope)}: {text}")
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise Unreachable(f"{_named(scope)}: the API server answered {answer.status}: {text}")
-    hint = "; it needs the verbs list, watch and get on pods" if answer.status == HTTPStatus.FORBIDDEN else ""
-    raise AuditordError(f"{_named(scope)}: the API server refuses ({answer.status}): {text}{hint}")
+    refusal = f"{_named(scope)}: the API server refuses ({answer.status}): {text}"
+    if answer.status == HTTPStatus.FORBIDDEN:
+        verbs = "verbs list, watch and get" if plural == "pods" else "verb get"
+        raise Refused(f"{refusal}; it needs the {verbs} on {plural}")
+    raise AuditordError(refusal)
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -183,7 +219,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
     except (library.config.ConfigException, OSError) as error:
         raise AuditordError(f"cannot reach a cluster: {error}; set kubeconfig") from error
     async with client:
-        yield Cluster(library.client.CoreV1Api(client), config)
+        yield Cluster(library.client.CoreV1Api(client), library.client.CustomObjectsApi(client), config)
 
 
 async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None:  # Any: see Cluster

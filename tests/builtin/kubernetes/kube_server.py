@@ -39,6 +39,8 @@ class Faults:
     """Namespaces that may not be listed."""
     no_single_pods: bool = False
     """A request for one pod is answered 503."""
+    no_claims: int = 200
+    """The status of requests for claims, unless it is 200."""
     mute: str | None = None
     """Watches of this namespace are accepted and never answered."""
     down: bool = False
@@ -53,6 +55,7 @@ class KubeServer:
     Args:
         url: where it is.
         pods: by uid.
+        claims: resource claims and their templates, by namespace, plural and name.
         events: (version, type, pod) in order.
         oldest: versions below are forgotten.
         asked: queries of lists and watches.
@@ -62,6 +65,7 @@ class KubeServer:
 
     url: str = ""
     pods: dict[str, Pod] = field(default_factory=dict[str, Pod])
+    claims: dict[tuple[str, str, str], Any] = field(default_factory=dict[tuple[str, str, str], Any])
     events: list[tuple[int, str, Pod]] = field(default_factory=list[tuple[int, str, Pod]])
     oldest: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -127,6 +131,14 @@ class KubeServer:
             if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:
                 return web.json_response(pod)
         return _status(404, "not found")
+
+    async def claim(self, request: web.Request) -> web.Response:
+        """A resource claim or a template by its name."""
+        if self.faults.no_claims != 200:
+            return _status(self.faults.no_claims, "no claims for you")
+        match = request.match_info
+        found = self.claims.get((match["namespace"], match["plural"], match["name"]))
+        return _status(404, "not found") if found is None else web.json_response(found)
 
     async def _list(self, request: web.Request, namespace: str | None, query: dict[str, str]) -> web.StreamResponse:
         start, version = 0, self.version
@@ -252,6 +264,7 @@ async def serving(folder: Path) -> AsyncGenerator[KubeServer]:
     app.router.add_get("/api/v1/pods", server.answer)
     app.router.add_get("/api/v1/namespaces/{namespace}/pods", server.answer)
     app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", server.one)
+    app.router.add_get("/apis/resource.k8s.io/v1/namespaces/{namespace}/{plural}/{name}", server.claim)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     try:

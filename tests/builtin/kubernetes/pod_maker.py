@@ -64,3 +64,28 @@ def over(pod: Pod, stop: datetime, start: datetime = START, phase: str = "Succee
     statuses = [ran(name, start + timedelta(seconds=5), stop) for name in names]
     changed["status"] |= {"phase": phase, "containerStatuses": statuses}
     return changed
+
+
+def scheduled(pod: Pod, moment: datetime) -> Pod:
+    """The pod after the scheduler has chosen its node."""
+    changed = copy.deepcopy(pod)
+    changed["metadata"]["creationTimestamp"] = at(moment)
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(moment)}
+    changed["status"]["conditions"] = [condition]
+    return changed
+
+
+def resized(pod: Pod, moment: datetime, *, wanted_only: bool = False, **amounts: str) -> Pod:
+    """The running pod after it was resized in place, or only asked to be."""
+    changed = copy.deepcopy(pod)
+    spec, status = changed["spec"]["containers"][0], changed["status"]["containerStatuses"][0]
+    before = status.get("resources") or spec["resources"]
+    after = {bound: {**before[bound], **amounts} for bound in before}
+    spec["resources"] = after
+    status["resources"] = before if wanted_only else after
+    status["allocatedResources"] = status["resources"]["requests"]
+    writers = [{"manager": "vpa", "operation": "Update", "subresource": "resize", "time": at(moment)}]
+    if not wanted_only:
+        writers.append({"manager": "kubelet", "operation": "Update", "subresource": "status", "time": at(moment)})
+    changed["metadata"]["managedFields"] = writers
+    return changed

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.conversion import PodToConvert, convert, convert_pod, determine_end
+from auditord_builtin.kubernetes.conversion import History, PodToConvert, convert, convert_pod, determine_end
 from auditord_builtin.kubernetes.following import TrackedPods
 from auditord_builtin.kubernetes.pods import restore_pod
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
@@ -16,15 +16,21 @@ from auditord_hookspecs.outcomes import Converted
 from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running
 
 S = timedelta(seconds=1)
+LIMITS = [
+    {"name": "naive_cpu_time", "key": "limits.cpu.time", "key_type": "Time", "optional": True},
+    {"name": "memory_limit", "key": "limits.memory", "optional": True},
+    {"name": "requested_cpu_time", "key": "requests.cpu.time", "key_type": "Time", "optional": True},
+    {"name": "memory_request", "key": "requests.memory", "optional": True},
+]
 
 
 def record_of(*versions: Pod, **options: Any) -> Record:
     """The result of a collector that has seen these versions of a pod, the last of them its end."""
-    config, ledger = KubernetesConfig.model_validate(options), TrackedPods({})
+    config, ledger = KubernetesConfig.model_validate({"components": LIMITS, **options}), TrackedPods({})
     for version in versions[:-1]:
         ledger.remember(ledger.see(restore_pod(version), NOW))
     last = ledger.see(restore_pod(versions[-1]), NOW)
-    finished = determine_end(config, last.pod, last.runs, NOW)
+    finished = determine_end(config, last.pod, last.history, NOW)
     assert isinstance(finished, PodToConvert), finished
     made = convert_pod(config, finished)
     assert not isinstance(made, Quarantined), made
@@ -235,13 +241,13 @@ def test_gpus_and_other_extended_resources() -> None:
     pod["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": "2", "example.org/fpga": "1"}
     more = [{"name": "FPGA", "key": "requests.example.org/fpga"}, {"name": "GPU", "key": "gpu"}]
     assert amounts(record_of(over(pod, NOW), components=more)) == {"FPGA": 1, "GPU": 5}
-    assert amounts(record_of(over(pod, NOW), gpu_resources="^nvidia.com/gpu$"))["GPU"] == 2
+    assert amounts(record_of(over(pod, NOW), components=more, gpus=[{"resource": "^nvidia.com/gpu$"}]))["GPU"] == 2
 
 
 def test_resources_of_the_pod_and_those_that_a_container_really_got() -> None:
     pod = over(with_containers(make_pod(), container("a")), NOW)
     pod["spec"]["resources"] = {"limits": {"cpu": "3", "memory": "2Gi"}}
-    assert amounts(record_of(pod)) == {"naive_cpu_time": 3 * 3600, "memory_limit": 2**31}
+    assert amounts(record_of(pod)) == {"naive_cpu_time": 3 * 3595, "memory_limit": 2**31}
     resized = over(make_pod(), NOW)
     resized["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "4", "memory": "4Gi"}}
     assert amounts(record_of(resized))["naive_cpu_time"] == 4 * 3595
@@ -327,7 +333,7 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     rule = {"name": "user_id", "key": "label.user", "key_type": "String", "optional": False}
     strict, lax = (KubernetesConfig.model_validate({"meta": [{**rule, **more}]}) for more in ({}, {"optional": True}))
     pod = restore_pod(over(make_pod(), NOW))
-    finished = determine_end(strict, pod, {}, NOW)
+    finished = determine_end(strict, pod, History(), NOW)
     assert isinstance(finished, PodToConvert)
     bad = convert_pod(strict, finished)
     assert isinstance(bad, Quarantined)
@@ -343,21 +349,23 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
 
 def test_a_quantity_that_is_none_costs_the_components_that_are_made_of_it_and_not_the_record() -> None:
     pod = over(with_containers(make_pod(), container("a", limits={"cpu": "lots"})), NOW)
-    finished = determine_end(KubernetesConfig(), restore_pod(pod), {}, NOW)
+    finished = determine_end(KubernetesConfig(), restore_pod(pod), History(), NOW)
     assert isinstance(finished, PodToConvert)
     made = convert_pod(KubernetesConfig(), finished)
     assert isinstance(made, Converted)
-    assert made.record.components == ()
+    assert [each.name for each in made.record.components] == ["WaitTime"]
     assert "a: limits.cpu: 'lots' is not a quantity" in made.left_out[0].reason
     needed = KubernetesConfig.model_validate({"components": [{"name": "Cores", "key": "limits.cpu"}]})
     assert isinstance(convert_pod(needed, finished), Quarantined)
 
 
 def test_zero_from_prometheus_means_that_it_has_not_seen_the_pod() -> None:
-    finished = determine_end(KubernetesConfig(), restore_pod(over(make_pod(), NOW)), {}, NOW)
+    finished = determine_end(KubernetesConfig(), restore_pod(over(make_pod(), NOW)), History(), NOW)
     assert isinstance(finished, PodToConvert)
     seen = {"prometheus.cpu": "0.400000", "prometheus.memory": "4096.000000"}
-    for metrics, expected in ((seen, {"cpu": 0, "memory": 4_096}), (dict.fromkeys(seen, "0.000000"), {})):
+    for metrics, expected in ((seen, {"TotalCPU": 0, "MaxRSS": 4_096}), (dict.fromkeys(seen, "0.000000"), {})):
         made = convert_pod(KubernetesConfig(), msgspec.structs.replace(finished, metrics=metrics))
         assert isinstance(made, Converted)
-        assert {name: amount for name, amount in amounts(made.record).items() if name in {"cpu", "memory"}} == expected
+        assert {
+            name: amount for name, amount in amounts(made.record).items() if name in {"TotalCPU", "MaxRSS"}
+        } == expected

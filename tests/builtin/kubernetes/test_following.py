@@ -2,8 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,14 +9,13 @@ import anyio
 import pytest
 import stamina.instrumentation
 
-from auditord_builtin.kubernetes.collecting import KUBERNETES
-from auditord_hookspecs import AuditordError, Batch, Record, Window
+from auditord_hookspecs import AuditordError, Record, Window
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, START, at, make_pod, over, running
 
 pytestmark = pytest.mark.anyio
 MINUTE = timedelta(minutes=1)
-QUICK = {"page_size": 4, "quiet": "20ms"}
+QUICK: dict[str, Any] = {"page_size": 4, "quiet": "20ms"}
 
 
 def label(record: Record, name: str) -> str:
@@ -85,7 +82,7 @@ async def test_a_pod_that_is_deleted_while_it_runs_ends_then(site: Site) -> None
     site.server.delete(pod)
     [record] = await site.collect()
     assert (record.stop_time, label(record, "status")) == (NOW, "Deleted")
-    assert amounts(record)["naive_cpu_time"] == 2 * (3600 - 5)
+    assert amounts(record) == {"CoreSeconds": 2 * 3600, "MemorySeconds": 1024 * 3600, "WaitTime": 0}
     assert site.context.pending_values == {}
 
 
@@ -360,7 +357,7 @@ async def test_running_pods_have_open_records_once(site: Site) -> None:
     pod = site.server.put(running(make_pod()))
     [opened] = await site.collect(open_records=True)
     assert (opened.stop_time, label(opened, "status")) == (None, "Running")
-    assert amounts(opened) == {"memory_limit": 2**30, "memory_request": 2**30}
+    assert amounts(opened) == {"WaitTime": 0}
     site.server.put({**pod, "status": {**pod["status"], "message": "still running"}})
     assert await site.collect(open_records=True) == []
     site.server.put(over(pod, NOW))
@@ -415,21 +412,6 @@ def _live(site: Site, chance: random.Random, alive: dict[str, Any], ended: set[s
             site.server.delete(pod)
 
 
-async def _given_up(site: Site, after: int) -> None:
-    """A run that is killed once so many of its batches have been kept."""
-    batches = KUBERNETES.collect(site.config(**QUICK), site.context)
-
-    async def some() -> AsyncIterator[Batch]:
-        for _ in range(after):
-            if (batch := await anext(batches, None)) is None:
-                return
-            yield batch
-
-    with suppress(AuditordError):
-        await site.context.keep(some())
-    await batches.aclose()  # type: ignore[attr-defined] # an async generator
-
-
 async def _caught_up(site: Site) -> None:
     for _ in range(100):
         await site.collect(**QUICK)
@@ -453,7 +435,7 @@ async def test_random_lives_and_faults_lose_and_double_nothing(site: Site, seed:
         faults.cut_watch = [chance.randint(0, 2)] if chance.random() < 0.3 else []
         faults.cut_list, faults.expire_tokens = int(chance.random() < 0.2), int(chance.random() < 0.2)
         faults.expired_by_event = chance.random() < 0.5
-        await _given_up(site, chance.randint(0, 4))
+        await site.collect_and_die(chance.randint(0, 4), **QUICK)
         faults.cut_watch, faults.cut_list, faults.expire_tokens = [], 0, 0
         if compacted:
             await _caught_up(site)

@@ -48,9 +48,16 @@ def test_auditors_file_becomes_a_configuration() -> None:
     config = configuration({name: value for name, value in result.sections.items() if name.startswith("coll")})
     assert (config.record_prefix, config.scopes, config.selector) == ("KUBE", ("grid",), "app==test")
     assert config.prometheus is not None
-    assert (config.prometheus.url, config.prometheus.attempts) == ("http://prometheus.example.org:31000", 3)
+    assert config.prometheus.url == "http://prometheus.example.org:31000"
     assert result.sections["logging.level"] == "debug"
-    assert {"auditor_addr", "tls_config", "database_path", "job_filter.status"} <= set(result.dropped)
+    assert {
+        "auditor_addr",
+        "tls_config",
+        "database_path",
+        "job_filter.status",
+        "backlog_interval",
+        "backlog_maxretries",
+    } <= set(result.dropped)
 
 
 def test_nothing_counts_otherwise_than_with_auditor_without_a_remark() -> None:

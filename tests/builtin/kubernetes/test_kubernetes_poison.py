@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from auditord_builtin.kubernetes.collecting import KUBERNETES
 from auditord_hookspecs import Produced
 from tests.auditord_process import stored_ids
 from tests.builtin.kubernetes.conftest import Site
-from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running
+from tests.builtin.kubernetes.pod_maker import NOW, START, make_pod, over, resized, running
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -74,22 +76,27 @@ def write(folder: Path, **options: Any) -> None:
         "quiet": "100ms",
         "kubeconfig": str(folder / "kubeconfig"),
     }
-    collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), "page_size": 5, **options}
+    collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), **options}
     document = {"state_dir": str(folder / "state"), "api": {"enabled": False}, "collectors": {"kube": collector}}
     (folder / "auditord.yml").write_text(json.dumps(document))
 
 
 @pytest.mark.slow
-async def test_a_real_daemon_is_killed_and_mended_and_counts_every_pod_once(site: Site, tmp_path: Path) -> None:
+async def test_a_real_daemon_is_killed_and_counts_every_pod_once_with_all_its_sizes(site: Site, tmp_path: Path) -> None:
     chance, names = random.Random(7), list[str]()  # noqa: S311 a test's dice
     write(tmp_path, open_records=True)
+    first = daemon(tmp_path, "collect", "kube", "--once")  # a list shows the last of a pod's sizes alone
+    assert await to_thread.run_sync(first.wait, PATIENCE) == 0, log(tmp_path)
     for turn in range(4):
         process = daemon(tmp_path, "run")
         try:
             until = time.monotonic() + chance.uniform(1, 3)
             while time.monotonic() < until:
                 pod = make_pod(f"job{turn}-{len(names)}")
-                site.server.put(running(pod))
+                pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "8"
+                pod = site.server.put(running(pod))
+                await anyio.sleep(0.02)
+                pod = site.server.put(resized(pod, START + timedelta(minutes=50), cpu="1"))
                 await anyio.sleep(0.02)
                 site.server.put(over(pod, NOW))
                 names.append(pod["metadata"]["name"])
@@ -114,6 +121,19 @@ async def test_a_real_daemon_is_killed_and_mended_and_counts_every_pod_once(site
         process.wait()
     expected = sorted(f"-grid-{name}-uid-grid-{name}" for name in [*names, "poison"])
     assert sorted(stored_ids(tmp_path, finished=True)) == expected
+    assert core_seconds(tmp_path) == {f"-grid-{name}-uid-grid-{name}": 24_600 for name in names}
+
+
+def core_seconds(folder: Path) -> dict[str, int]:
+    """The core-seconds of all records, except that of the pod that was set aside."""
+    with closing(sqlite3.connect(f"file:{folder}/state/records.db?mode=ro", uri=True, timeout=PATIENCE)) as connection:
+        rows = connection.execute("SELECT record_id, document FROM records").fetchall()
+    return {
+        record_id: component["amount"]
+        for record_id, document in rows
+        for component in json.loads(document)["components"]
+        if component["name"] == "CoreSeconds" and "poison" not in record_id
+    }
 
 
 def log(folder: Path) -> str:

@@ -46,9 +46,9 @@ async def apply(cluster: Cluster, manifest: Manifest) -> None:
     assert status in {200, 201}, answer["message"]
 
 
-async def may(cluster: Cluster, verb: str, resource: str) -> bool:
+async def may(cluster: Cluster, verb: str, resource: str, group: str = "") -> bool:
     """The word of the server's access control about the daemon's account."""
-    attributes = {"namespace": "atlas", "verb": verb, "resource": resource}
+    attributes = {"namespace": "atlas", "verb": verb, "group": group, "resource": resource}
     body = {"spec": {"user": ACCOUNT, "resourceAttributes": attributes}}
     _, answer = await ask(cluster, "POST", "apis/authorization.k8s.io/v1/subjectaccessreviews", body)
     return bool(answer["status"]["allowed"])
@@ -71,10 +71,20 @@ def test_the_configuration_loads_and_the_parts_fit_together() -> None:
     }
 
 
+@pytest.mark.parametrize("file", ["etc/examples/kubernetes.yml", "etc/kubernetes/auditord.yml"])
+def test_the_examples_record_all_quantities_that_reports_read(file: str) -> None:
+    text = (ROOT / file).read_text()
+    text = BY_KIND["ConfigMap"]["data"]["auditord.yml"] if "ConfigMap" in text else text
+    collector: Any = load_text(text, file, load_hooks([]).kinds, {"HOME": "/"}).collectors["kubernetes"]
+    assert {"CoreSeconds", "MemorySeconds", "GPUSeconds", "TotalCPU", "MaxRSS", "WaitTime"} == {
+        rule.name for rule in collector.components
+    }
+
+
 @pytest.mark.anyio
 @pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: run tests/services/kube-install")
-async def test_a_real_server_takes_them_and_lets_the_account_see_pods_alone(tmp_path: Path) -> None:
+async def test_a_real_server_takes_them_and_lets_the_account_see_pods_and_claims_alone(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server, connected(server.url, server.token, "manifests") as cluster:
         for manifest in MANIFESTS:
             await apply(cluster, manifest)
@@ -82,4 +92,5 @@ async def test_a_real_server_takes_them_and_lets_the_account_see_pods_alone(tmp_
         assert (status, stored["spec"]["template"]["spec"]["serviceAccountName"]) == (200, "auditord")
         assert [await may(cluster, verb, "pods") for verb in ("get", "list", "watch")] == [True] * 3
         assert [await may(cluster, verb, "pods") for verb in ("create", "delete", "patch")] == [False] * 3
+        assert await may(cluster, "get", "resourceclaims", "resource.k8s.io")
         assert not await may(cluster, "list", "secrets")

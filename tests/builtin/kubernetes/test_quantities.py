@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.kubernetes.pods import parse_quantity
+from auditord_builtin.kubernetes.amounts import parse_quantity
 from auditord_hookspecs import InvalidRecord
 
 

@@ -103,6 +103,9 @@ async def test_a_pod_that_it_does_not_know_and_a_question_that_it_cannot_read(
     url: str, authority: Authority, site: Site
 ) -> None:
     site.server.put(over(make_pod("stranger"), NOW - timedelta(seconds=1)))
-    options = {"url": url, "tls": {"ca": authority.file}, "attempts": 1, "cpu_query": "sum(("}
+    options = {"url": url, "tls": {"ca": authority.file}, "cpu_query": "sum(("}
+    for _ in range(2):
+        assert await site.collect(prometheus=options) == []
+        site.context.moment += timedelta(minutes=5)
     [record] = await site.collect(prometheus=options)
-    assert not {"cpu", "memory"} & amounts(record).keys()
+    assert not {"TotalCPU", "MaxRSS"} & amounts(record).keys()

@@ -35,6 +35,12 @@ OUTAGES: Final = ("api server", "daemon", "both", "daemon", "api server", "both"
 NAMESPACE: Final = "ledger"
 PATIENCE: Final = 300.0
 SECOND: Final = timedelta(seconds=1)
+COMPONENTS: Final = [
+    {"name": "naive_cpu_time", "key": "limits.cpu.time", "key_type": "Time"},
+    {"name": "CoreSeconds", "key": "core_seconds"},
+    {"name": "MemorySeconds", "key": "memory_seconds"},
+]
+"""Core-seconds while containers ran, and totals that the pod held."""
 
 
 @dataclass
@@ -209,7 +215,7 @@ async def site(folder: Path) -> AsyncGenerator[Site]:
     (folder / "servers").mkdir()
     async with api_server(folder / "servers") as server, connected(server.url, server.token, "ledger") as cluster:
         write_kubeconfig(folder / "kubeconfig", server.url, server.token)
-        options = {"interval": "1s", "quiet": "1s", "watch_for": "3s", "page_size": 25, "components": "auditor"}
+        options = {"interval": "1s", "quiet": "1s", "watch_for": "3s", "components": COMPONENTS}
         here = Site(cluster, server, Daemon(folder, "ledger", **options), random.Random(12))  # noqa: S311 a test's dice
         try:
             yield here
@@ -246,8 +252,10 @@ def difference(life: PodLifetime, record: Any) -> str | None:
     if start != life.start or not life.ended[0] <= stop <= life.ended[1]:
         return f"{life.way}: {start} to {stop}, and not {life.start} to {life.ended[0]}..{life.ended[1]}"
     expected = life.seconds(stop)
-    if amounts != {"naive_cpu_time": expected, "memory_limit": 64 * 2**20}:
-        return f"{life.way}: {amounts}, and not {expected} core-seconds"
+    held = (stop - start) / SECOND  # one core, and 64 MiB
+    totals = {"CoreSeconds": int(held + 0.5), "MemorySeconds": int(64 * held + 0.5)}
+    if amounts != {"naive_cpu_time": expected, **totals}:
+        return f"{life.way}: {amounts}, and not {expected} and {totals}"
     return None
 
 
