@@ -77,7 +77,7 @@ class HTCondorConfig(RunConfig):
         description="The program (condor_ce_history for a CE), or a list of it and its first arguments.",
     )
     through: tuple[str, ...] = Field(
-        default=(), description="A command that runs it on another host, such as [ssh, ap1]."
+        default=(), description="A command that runs it elsewhere, such as [ssh, ap1] or [chroot, DIR]."
     )
     output: Output = Field(
         default="separated",

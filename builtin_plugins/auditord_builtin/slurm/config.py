@@ -122,7 +122,7 @@ class JobsConfig(RunConfig):
         default=("sacct",), min_length=1, description="The program, or a list of the program and its first arguments."
     )
     through: tuple[str, ...] = Field(
-        default=(), description="A command that runs it on another host, such as [ssh, head1]."
+        default=(), description="A command that runs it elsewhere, such as [ssh, head1] or [chroot, DIR]."
     )
     sacct_states: tuple[str, ...] = Field(
         default=tuple(ENDED), description="The states to query; shorten the list if an old sacct refuses one."
