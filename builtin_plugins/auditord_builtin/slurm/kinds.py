@@ -25,13 +25,16 @@ from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.mapping import remarks_on_fractions, remarks_on_sites
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
 _ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
+_FRACTIONS: Final = frozenset({"AllocTRES[billing]", "ReqTRES[billing]"})
+"""Sums of resources times ``TRESBillingWeights``, such as ``billing=2.50``."""
+
 _SECOND: Final = timedelta(seconds=1)
 _PATIENCE: Final = timedelta(seconds=60)
 _LATE: Final = timedelta(days=1)
@@ -122,7 +125,7 @@ async def _check_gathering(config: JobsConfig, context: Context) -> AsyncGenerat
 
 
 def _remarks(config: JobsConfig) -> list[str]:
-    remarks = remarks_on_sites(config.sites)
+    remarks = [*remarks_on_sites(config.sites), *remarks_on_fractions(config.components, _FRACTIONS)]
     if config.sums_cpu_time and not config.cpu_time_may_be_missing:
         remarks.append(
             f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; set "

@@ -111,10 +111,13 @@ async def test_the_doctor_warns_where_slurm_measures_nothing(gathers: str, sever
     assert "measuring" not in [each.subject async for each in SLURM.check(config(components="auditor"), unmeasured)]
 
 
-def test_cpu_time_that_must_be_there_is_remarked_on() -> None:
+def test_rules_that_store_a_zero_or_round_a_fraction_away_are_remarked_on() -> None:
     needed = {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time"}
     site = [{"name": "A"}]
     assert SLURM.remarks is not None
     [remark] = SLURM.remarks(config(sites=site, components=[needed]))
     assert "set optional: true" in remark
     assert not [*SLURM.remarks(config(sites=site)), *SLURM.remarks(config(sites=site, components="auditor"))]
+    billing = {"name": "Billing", "key": "AllocTRES", "sub_key": "billing", "optional": True}
+    [remark] = SLURM.remarks(config(sites=site, components=[billing]))
+    assert "component Billing: AllocTRES[billing] can have a fraction" in remark
