@@ -129,17 +129,6 @@ class HTCondorConfig(RunConfig):
     query_timeout: Duration = Field(
         default=timedelta(minutes=5), description="Kill condor_history after this long, per schedd."
     )
-    query_max_output: int = Field(
-        default=256 * 1024**2, gt=0, description="Kill condor_history after this many bytes of output."
-    )
-    scan_limit: int | None = Field(
-        default=None, gt=0, description="Passed as -scanlimit; newer schedds use it instead of their own limit."
-    )
-    helper_max_history: int = Field(
-        default=10_000,
-        gt=1,
-        description="The schedds' HISTORY_HELPER_MAX_HISTORY; an answer with fewer jobs is complete.",
-    )
     overlap: NonNegativeDuration = Field(
         default=timedelta(days=1),
         description="A limited answer is complete from a date on if its oldest jobs ended at least this long before "

@@ -95,7 +95,6 @@ def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> l
         "-forwards" if query.oldest_first else "-backwards",
         *stop,
         *([] if query.limit is None else ["-limit", str(query.limit)]),
-        *([] if config.scan_limit is None else ["-scanlimit", str(config.scan_limit)]),
         *([] if query.job is None else [query.job]),
         *([] if query.only is None else ["-constraint", query.only]),
         *output,
@@ -187,13 +186,12 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
             timeout=config.query_timeout,
             environment=ENVIRONMENT,
             through=config.through,
-            max_output=config.query_max_output,
         )
     except CommandFailed as error:
         # HTCondor creates the file when the first job leaves the queue.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
-            raise _naming_option(error) from error
+            raise _add_remedy(error) from error
         source.context.log.warning(
             "%s does not exist yet: no job has left the queue, or the path is wrong", config.history_file
         )
@@ -204,13 +202,12 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
     return result.stdout
 
 
-def _naming_option(error: CommandFailed) -> CommandFailed:
-    """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
-    option = "query_timeout" if error.timed_out else "query_max_output" if error.printed_too_much else None
-    if option is None:
+def _add_remedy(error: CommandFailed) -> CommandFailed:
+    """Return the error. If a limit was exceeded, its message also says what to do."""
+    if not (error.timed_out or error.printed_too_much):
         return error
-    text = f"{error} (option {option})"
-    return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
+    remedy = "option query_timeout" if error.timed_out else "read the files of the history with history_paths"
+    return CommandFailed(f"{error} ({remedy})", timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
