@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config
+from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config, remarks
 from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, wanted_again
 from auditord_builtin.htcondor.evaluation import Evaluator
 from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, run_query_around
@@ -30,7 +30,6 @@ from auditord_hookspecs import (
     Reach,
 )
 from auditord_hookspecs.checks import Finding, check_extra, check_folder, check_program, check_readable
-from auditord_hookspecs.mapping import remarks_on_sites
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
@@ -180,7 +179,7 @@ HTCONDOR = CollectorKind(
     one_job=True,
     job_of=job_of,
     prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
+    remarks=remarks,
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,
