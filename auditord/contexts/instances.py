@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from subprocess import DEVNULL, PIPE
 from sys import maxsize
 from typing import Any, Final, TypeAlias, cast
@@ -224,10 +224,15 @@ _PIECE: Final = 2**20
 
 
 def command_line(argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str]) -> list[str]:
-    """Return the argument vector; after ``through``, the command is one argument, quoted for the remote shell."""
+    """Return the argument vector. A remote shell gets the command as one quoted argument, other programs get its words.
+
+    ``through`` uses a shell if it names ``ssh``, or a program whose name ends in it, or ends in ``-c``.
+    """
     if not through:
         return list(argv)
-    return [*through, shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *argv])]
+    command = ["env", *(f"{name}={value}" for name, value in environment.items()), *argv]
+    uses_shell = through[-1] == "-c" or any(PurePath(word).name.endswith("ssh") for word in through)
+    return [*through, shlex.join(command)] if uses_shell else [*through, *command]
 
 
 def child_environment(environment: Mapping[str, str], through: Sequence[str]) -> dict[str, str]:

@@ -90,8 +90,9 @@ class Context(Protocol):
             environment: additional variables. They override the option ``environment`` of the instance's section, which
                 overrides the inherited variables. Only ``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``, ``SLURM_CONF``,
                 ``KUBECONFIG`` and similar variables are inherited.
-            through: a program that runs a command line on another host, such as ``["ssh", "head1"]``. It gets one
-                argument, ``env NAME=value … argv`` quoted for a shell, since ssh does not forward the environment.
+            through: a program that runs a command elsewhere, such as ``["ssh", "head1"]`` or ``["chroot", "/ap1"]``.
+                The words ``env NAME=value … argv`` follow it, since most such programs do not forward the environment.
+                If a word ends in ``ssh`` or the last one is ``-c``, they are one argument, quoted for a shell.
             max_output: the process is killed if it prints more bytes to standard output.
 
         Raises:

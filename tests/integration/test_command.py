@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -169,7 +169,17 @@ async def test_through_a_remote_shell_the_line_arrives_whole(tmp_path: Path) -> 
     assert result.stdout == b"UTC|%s x|a b|$HOME"
 
 
-def test_ssh_gets_one_quoted_argument() -> None:
-    line = command_line(["sacct", "-S", "now-1 day"], {"TZ": "UTC"}, ["ssh", "head1"])
-    assert line == ["ssh", "head1", "env TZ=UTC sacct -S 'now-1 day'"]
-    assert "TZ" not in child_environment({"TZ": "UTC"}, ["ssh", "head1"])
+@pytest.mark.parametrize("through", [["ssh", "head1"], ["timeout", "60", "/opt/jump-ssh", "head1"], ["su", "x", "-c"]])
+def test_a_remote_shell_gets_one_quoted_argument(through: Sequence[str]) -> None:
+    line = command_line(["sacct", "-S", "now-1 day"], {"TZ": "UTC"}, through)
+    assert line == [*through, "env TZ=UTC sacct -S 'now-1 day'"]
+    assert "TZ" not in child_environment({"TZ": "UTC"}, through)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("through", [["env", "-i"], ["nice", "-n", "1"], ["setsid", "--wait"]])
+async def test_a_program_that_starts_another_gets_its_words(through: Sequence[str]) -> None:
+    """As chroot, sudo and docker exec do, these run their remaining arguments without a shell."""
+    argv = ["/bin/sh", "-c", 'printf "%s|%s" "$TZ" "$1"', "sh", "a b|$HOME"]
+    result = await run_command(argv, timeout=MINUTE, environment={"TZ": "UTC"}, through=through)
+    assert result.stdout == b"UTC|a b|$HOME"

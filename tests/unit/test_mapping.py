@@ -19,6 +19,7 @@ from auditord_hookspecs.mapping import (
     find_site,
     is_zero,
     parse_labels,
+    remarks_on_fractions,
 )
 
 SENTINELS = [
@@ -136,6 +137,32 @@ def test_a_sub_key_has_a_type_of_its_own() -> None:
 def test_a_factor_is_applied_before_rounding() -> None:
     assert amount("1.26", factor="10") == 13
     assert amount("00:01.500", key_type="Time", factor="1000") == 1_500
+
+
+@pytest.mark.parametrize(
+    ("options", "is_remarked"),
+    [
+        ({"key": "AllocTRES", "sub_key": "billing"}, True),
+        ({"key": "AllocTRES", "sub_key": "billing", "factor": "0.5"}, True),
+        ({"key": "cpu"}, True),
+        ({"key": "AllocTRES", "sub_key": "billing", "factor": 100}, False),
+        ({"key": "AllocTRES", "sub_key": "gres/gpu"}, False),
+        ({"key": "AllocTRES"}, False),
+        ({"key": "cpu", "key_type": "Time"}, False),
+    ],
+)
+def test_a_rule_that_rounds_a_fraction_away_is_remarked(options: dict[str, Any], *, is_remarked: bool) -> None:
+    remarks = remarks_on_fractions([component(**options)], {"AllocTRES[billing]", "cpu"})
+    assert [remark.split(" can have ")[0] for remark in remarks] == (
+        [f"component X: {'cpu' if options['key'] == 'cpu' else 'AllocTRES[billing]'}"] if is_remarked else []
+    )
+
+
+def test_a_factor_keeps_a_fraction() -> None:
+    [rounded, exact] = build_components(
+        [component(sub_key="billing"), component(sub_key="billing", factor=100)], {"k": "billing=2.50,cpu=4"}
+    )
+    assert (rounded.amount, exact.amount) == (3, 250)
 
 
 def test_a_constant_amount_needs_no_column() -> None:

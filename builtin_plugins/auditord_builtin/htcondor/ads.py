@@ -13,6 +13,8 @@ from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MEMBER: Final = re.compile(r"(?!(?:MY|TARGET|PARENT)\.)([A-Z_][A-Z0-9_]*)\.([A-Z_][A-Z0-9_]*)", re.IGNORECASE)
+_REQUEST: Final = re.compile(r"ifThenElse\(JobUniverse=\?=11 \|\| (\w+)=\?=undefined,\w+,undefined\)")
 _LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
 _REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
 # The start of a line that ends an ad. If a schedd dies while writing it, the next ad begins on the same line.
@@ -77,6 +79,44 @@ def references(columns: Sequence[str]) -> list[str]:
 def is_name(column: str) -> bool:
     """Return True if a column is just the name of an attribute."""
     return _NAME.fullmatch(column) is not None
+
+
+def expression_of(column: str) -> str:
+    """Return the expression that evaluates a column.
+
+    For an attribute of a nested ad, such as ``MachineAttrApelSpecs0.HEPSPEC``, HTCondor also searches the enclosing
+    job, where users can set any attribute. So the nested ad is evaluated within another one, in which the attribute is
+    undefined. Instead of an ad, some sites have a text: ``"HEPSPEC=12.3;HEPscore23=45.6"``.
+    """
+    member = _MEMBER.fullmatch(column)
+    if member is None:
+        return column
+    inner, name = member.groups()
+    nested = f'ifThenElse(isString({inner}),strcat("[",{inner},"]"),string({inner}))'
+    return f'eval(strcat("[{name}=undefined;x=",{nested},"].x.{name}"))'
+
+
+def make_request_column(provisioned: str, requested: str) -> str:
+    """Return a column with a requested amount. It is empty if the provisioned one is known and is that of the job."""
+    return f"ifThenElse(JobUniverse=?={PARALLEL} || {provisioned}=?=undefined,{requested},undefined)"
+
+
+def select_used_columns(attributes: Attributes, columns: Sequence[str]) -> list[str]:
+    """Return the columns without those that are empty for this ad, whose expressions therefore do not matter.
+
+    So an ad needs HTCondor's library, and may be suspected of crashing it, only for an expression that matters.
+    """
+    return [column for column in columns if not _is_empty(attributes, column)]
+
+
+def _is_empty(attributes: Attributes, column: str) -> bool:
+    if (member := _MEMBER.fullmatch(column)) is not None:
+        return member[1].lower() not in attributes
+    if (request := _REQUEST.fullmatch(column)) is None:
+        return False
+    universe, provisioned = attributes.get("jobuniverse"), attributes.get(request[1].lower())
+    may_be_parallel = universe is not None and universe.text in {None, PARALLEL}
+    return not may_be_parallel and provisioned is not None and bool(provisioned.text)
 
 
 def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
@@ -216,14 +256,22 @@ def split_json(text: str) -> Iterator[str]:
 
 EXECUTED: Final = "JobCurrentStartExecutingDate"
 WALL_CLOCK: Final = "RemoteWallClockTime"
+LAST_WALL_CLOCK: Final = "LastRemoteWallClockTime"
 FIRST_START: Final = "JobStartDate"
+LAST_VACATE: Final = "LastVacateTime"
+
+PARALLEL: Final = "11"
+"""The number of the parallel universe."""
+
+MAX_HOSTS: Final = "MaxHosts"
+"""The number of machines of a job of the parallel universe."""
 
 MEMORY: Final = "ResidentSetSize"
 """Missing or zero until the first measurement of a running job."""
 
 ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
-    *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),
+    *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, LAST_WALL_CLOCK, FIRST_START, LAST_VACATE),
 )
 """The columns that every conversion needs, besides the configured ones."""
 

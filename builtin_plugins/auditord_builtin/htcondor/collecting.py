@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config
+from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config, remarks
 from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, wanted_again
 from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, run_query_around
+from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, build_argv, run_query_around
 from auditord_builtin.htcondor.reading import (
     Answer,
     Checkpoint,
@@ -29,11 +29,11 @@ from auditord_hookspecs import (
     JobChoice,
     Reach,
 )
-from auditord_hookspecs.checks import Finding, check_extra, check_folder, check_program, check_readable
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.checks import Finding, Severity, check_extra, check_folder, check_readable
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
+_PATIENCE: Final = timedelta(seconds=30)
 _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
 
 
@@ -159,15 +159,21 @@ async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Find
     if config.per_job_history_dir is not None or config.history_paths or config.output != "separated":
         yield check_extra("classad2", "htcondor")
     if config.per_job_history_dir is None and not config.history_paths:
-        remedy = "install HTCondor's programs, or set their location: condor_history, through"
-        yield await check_program(
-            context,
-            config.condor_history,
-            option="-version",
-            through=config.through,
-            environment=ENVIRONMENT,
-            remedy=remedy,
-        )
+        for schedd in config.schedd_names or ("",):
+            yield await _check_answer(config, context, schedd)
+
+
+async def _check_answer(config: HTCondorConfig, context: Context, schedd: str) -> Finding:
+    """Check that condor_history, which cannot tell its version, prints a schedd's newest job."""
+    subject = f"{config.condor_history[0]} {schedd}".strip()
+    argv = build_argv(config, Query(schedd, limit=1), ["-af", "GlobalJobId"])
+    try:
+        result = await context.run_command(argv, timeout=_PATIENCE, environment=ENVIRONMENT, through=config.through)
+    except CommandFailed as error:
+        remedy = "install HTCondor's programs, or set their location (condor_history, through), schedd_names and pool"
+        return Finding(Severity.FAILURE, subject, str(error), remedy)
+    job = result.stdout.decode(errors="replace").strip()[:200]
+    return Finding(Severity.OK, subject, f"the newest job in the history is {job}" if job else "the history is empty")
 
 
 HTCONDOR = CollectorKind(
@@ -180,7 +186,7 @@ HTCONDOR = CollectorKind(
     one_job=True,
     job_of=job_of,
     prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
+    remarks=remarks,
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,

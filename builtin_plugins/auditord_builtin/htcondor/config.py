@@ -8,17 +8,29 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
+from auditord_builtin.htcondor.ads import make_request_column
 from auditord_hookspecs import Duration, ImportedConfig, RunConfig
 from auditord_hookspecs.config import NonNegativeDuration, Words
 from auditord_hookspecs.config_import import OWN_LOG, OWN_STORE, ConfigImport, Document
-from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
+from auditord_hookspecs.mapping import (
+    ComponentRule,
+    KeyType,
+    MetaRule,
+    SiteRule,
+    auditor_preset,
+    columns,
+    remarks_on_fractions,
+    remarks_on_sites,
+)
 from auditord_hookspecs.proposals import Answers, Host, Proposal, Question
 
-_BENCHMARKS = "MachineAttrApelSpecs0"
+CPU_TIME: Final = "RemoteUserCpu+RemoteSysCpu"
+CPU_TIME_OF_ALL_RUNS: Final = "CumulativeRemoteUserCpu+CumulativeRemoteSysCpu"
+"""The other CPU time leaves out runs that were evicted, so it does not belong to the wall-clock time of all runs."""
 
 AUDITOR_COMPONENTS = tuple(
     ComponentRule.model_validate(rule)
@@ -27,12 +39,12 @@ AUDITOR_COMPONENTS = tuple(
             "name": "Cores",
             "key": "CpusProvisioned",
             "scores": [
-                {"name": name, "key": _BENCHMARKS, "matches": rf"{name}\D+(\d+(\.\d+)?)"}
-                for name in ("HEPSPEC", "HEPscore23")
+                {"name": "HEPSPEC", "key": "MachineAttrApelSpecs0.HEPSPEC"},
+                {"name": "HEPscore23", "key": "MachineAttrApelSpecs0.HEPscore23"},
             ],
         },
         {"name": "Memory", "key": "MemoryProvisioned"},
-        {"name": "TotalCPU", "key": "RemoteUserCpu+RemoteSysCpu", "key_type": KeyType.TIME},
+        {"name": "TotalCPU", "key": CPU_TIME, "key_type": KeyType.TIME},
     )
 )
 """The components in the template of AUDITOR's collector, with Memory in MiB and TotalCPU in whole seconds."""
@@ -42,6 +54,12 @@ _DEFAULT_COMPONENTS = (
     AUDITOR_COMPONENTS[-1].model_copy(update={"optional": True}),
     ComponentRule(name="GPU", key="GPUsProvisioned", optional=True),
 )
+
+_REQUESTED: Final = {
+    "cpusprovisioned": "RequestCpus",
+    "memoryprovisioned": "RequestMemory",
+    "gpusprovisioned": "RequestGPUs",
+}
 
 _CPU_TIME = re.compile(r"Remote(User|Sys)Cpu")
 _MEMORY = re.compile(r"ResidentSetSize|MemoryUsage|ProportionalSetSize")
@@ -77,7 +95,7 @@ class HTCondorConfig(RunConfig):
         description="The program (condor_ce_history for a CE), or a list of it and its first arguments.",
     )
     through: tuple[str, ...] = Field(
-        default=(), description="A command that runs it on another host, such as [ssh, ap1]."
+        default=(), description="A command that runs it elsewhere, such as [ssh, ap1] or [chroot, DIR]."
     )
     output: Output = Field(
         default="separated",
@@ -106,9 +124,10 @@ class HTCondorConfig(RunConfig):
         min_length=1,
         description="Attributes with a job's end; the first one that is defined and not 0 is used.",
     )
-    runtime: Literal["wall", "remote_wall_clock_time"] = Field(
-        default="wall",
-        description="wall: from start to stop, as in AUDITOR. remote_wall_clock_time: HTCondor's sum over all runs.",
+    runtime: Literal["last_run", "all_runs", "auditor"] = Field(
+        default="last_run",
+        description="The time that counts: that with a slot, in the last run or in all_runs; auditor: from start to "
+        "stop, the default with components: auditor.",
     )
     user_keys: tuple[str, ...] = Field(
         default=("Owner",), description="Attributes with the user_id; the first defined one is used."
@@ -129,17 +148,6 @@ class HTCondorConfig(RunConfig):
     query_timeout: Duration = Field(
         default=timedelta(minutes=5), description="Kill condor_history after this long, per schedd."
     )
-    query_max_output: int = Field(
-        default=256 * 1024**2, gt=0, description="Kill condor_history after this many bytes of output."
-    )
-    scan_limit: int | None = Field(
-        default=None, gt=0, description="Passed as -scanlimit; newer schedds use it instead of their own limit."
-    )
-    helper_max_history: int = Field(
-        default=10_000,
-        gt=1,
-        description="The schedds' HISTORY_HELPER_MAX_HISTORY; an answer with fewer jobs is complete.",
-    )
     overlap: NonNegativeDuration = Field(
         default=timedelta(days=1),
         description="A limited answer is complete from a date on if its oldest jobs ended at least this long before "
@@ -157,11 +165,34 @@ class HTCondorConfig(RunConfig):
         """The names of components for which zero means that the job was never measured, since every job uses memory."""
         return frozenset(rule.name for rule in self.components if _MEMORY.search(rule.key or ""))
 
+    @cached_property
+    def requests(self) -> Mapping[str, str]:
+        """The columns with requested amounts, by the keys of the rules for provisioned ones."""
+        keys = [rule.key for rule in self.components if rule.key is not None and rule.key.lower() in _REQUESTED]
+        return {key: make_request_column(key, _REQUESTED[key.lower()]) for key in keys}
+
     @property
     def columns(self) -> list[str]:
         """The attributes and expressions that the rules use."""
         wanted = (*self.start_keys, *self.stop_keys, *self.user_keys, *self.group_keys)
         return list(dict.fromkeys((*wanted, *columns(self.sites, self.meta, self.components))))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _match_runtime(cls, given: object) -> object:
+        """Choose AUDITOR's formula with its components, and with ``all_runs`` the CPU times of all runs."""
+        if not isinstance(given, Mapping):
+            return given
+        chosen = dict(cast("Mapping[str, object]", given))
+        is_auditors = chosen.get("components") == "auditor"
+        if is_auditors:
+            chosen.setdefault("runtime", "auditor")
+        if chosen.get("runtime") == "all_runs" and (is_auditors or "components" not in chosen):
+            chosen["components"] = tuple(
+                rule.model_copy(update={"key": CPU_TIME_OF_ALL_RUNS}) if rule.key == CPU_TIME else rule
+                for rule in (AUDITOR_COMPONENTS if is_auditors else _DEFAULT_COMPONENTS)
+            )
+        return chosen
 
     @field_validator("schedd_names")
     @classmethod
@@ -179,8 +210,8 @@ class HTCondorConfig(RunConfig):
 
     @model_validator(mode="after")
     def _one_time(self) -> "HTCondorConfig":
-        if self.epochs and self.runtime != "wall":
-            raise ValueError("epochs makes a record of each run, but RemoteWallClockTime sums up all runs: keep one")
+        if self.epochs and self.runtime == "all_runs":
+            raise ValueError("epochs makes a record of each run, but runtime: all_runs sums up all runs: keep one")
         return self
 
     @model_validator(mode="after")
@@ -191,6 +222,32 @@ class HTCondorConfig(RunConfig):
                 "keep one: schedd_names (with pool, history_file, epochs), history_paths or per_job_history_dir"
             )
         return self
+
+
+_FRACTIONS: Final = frozenset({"CpusUsage", "GPUsAverageUsage"})
+_APEL_SPECS: Final = re.compile(r"MachineAttrApelSpecs\d+")
+_APEL_PATTERN: Final = re.compile(r"(\w+)\\D\+\(\\d\+\(\\\.\\d\+\)\?\)")
+"""The expression in the template of AUDITOR's collector: ``HEPSPEC\\D+(\\d+(\\.\\d+)?)``."""
+
+
+def remarks(config: HTCondorConfig) -> list[str]:
+    """Return remarks on CPU times of other runs than those that count, benchmarks from text, and rounding."""
+    found = [*remarks_on_sites(config.sites), *remarks_on_fractions(config.components, _FRACTIONS)]
+    unfit, fit = (CPU_TIME, CPU_TIME_OF_ALL_RUNS) if config.runtime == "all_runs" else (CPU_TIME_OF_ALL_RUNS, CPU_TIME)
+    names = set(unfit.split("+"))
+    for rule in config.components:
+        if rule.key is not None and names.intersection(re.findall(r"\w+", rule.key)):
+            found.append(
+                f"component {rule.name}: {rule.key} is not the CPU time of the runs that count with runtime: "
+                f"{config.runtime}; use {fit}"
+            )
+        found += [
+            f"score {score.name}: matches searches the text of an ad, and may find the number of another name; use "
+            f"key: {score.key}.{score.name} without matches"
+            for score in rule.scores
+            if score.matches is not None and _APEL_SPECS.fullmatch(score.key or "")
+        ]
+    return found
 
 
 _SPECIFIC: Final = frozenset({"schedd_names", "query_type", "state_db", "job_status", "history_file"})
@@ -210,6 +267,9 @@ _TAKEN: Final = {*_KEPT, "interval", "earliest_datetime", "meta", "components"}
 _ENTRY: Final = frozenset({"name", "key", "factor", "matches", "only_if"})
 _DURATION: Final = re.compile("cpu|time|clock|wall", re.IGNORECASE)
 _SITE: Final = "site"
+_RUNTIME: Final = (
+    "AUDITOR's formula, by which a job on hold counts until its removal; without this line, only time with a slot does"
+)
 _OWN_LABELS: Final = frozenset({"site_id", "user_id", "group_id"})
 
 
@@ -222,6 +282,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     for name in _KEPT:
         if document.get(name):
             result.put(name, document[name])
+    result.put("runtime", "auditor", _RUNTIME)
     _import_times(result)
     _import_meta(result)
     if "components" in document:
@@ -309,6 +370,9 @@ def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any:
 def _score(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
     result.drop(entry, _ENTRY, place="components.scores.")
     source = {name: entry[name] for name in ("key", "matches") if name in entry}
+    benchmark = _APEL_PATTERN.fullmatch(str(entry.get("matches", "")))
+    if benchmark is not None and _APEL_SPECS.fullmatch(str(entry.get("key", ""))):
+        source = {"key": f"{entry['key']}.{benchmark[1]}"}
     return {"name": entry["name"], **(source or {"value": entry["factor"]}), **_only_if(_conditions(entry))}
 
 

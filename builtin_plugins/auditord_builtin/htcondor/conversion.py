@@ -13,7 +13,11 @@ from auditord_builtin.htcondor.ads import (
     EXECUTED,
     FIRST_START,
     ID_COLUMNS,
+    LAST_VACATE,
+    LAST_WALL_CLOCK,
+    MAX_HOSTS,
     MEMORY,
+    PARALLEL,
     WALL_CLOCK,
     JobAd,
     ad_name,
@@ -40,6 +44,8 @@ from auditord_hookspecs.wording import counted
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """The universes scheduler (DAGMan) and local, whose jobs run on the schedd's host and use no slot."""
+
+_COMPLETED: Final = "4"
 
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 
@@ -71,9 +77,9 @@ def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
 
 
 def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
-    """Return True if the job ended within the window, or if its end is unknown or unreadable."""
+    """Return True if the job's record ends within the window, or if its end is unknown or unreadable."""
     try:
-        end = ended_at(config, ad.row)
+        _, end = _determine_times(config, ad.row)
     except InvalidRecord:
         return True
     return end is None or window.start <= end < window.stop
@@ -124,20 +130,21 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
     # NumJobStarts stays 0, too, if the shadow or the node was lost too early.
-    not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _wall_clock(row) <= 0
+    not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _read_seconds(row, WALL_CLOCK) <= 0
     if _began_at(config, row) is None or not_executed:
         return "never started"
     return None
 
 
-def _wall_clock(row: Row) -> Decimal:
-    """Return the total seconds of all runs of the job; 0 if unknown."""
-    return parse_number(_plain(row[WALL_CLOCK])) if WALL_CLOCK in row else Decimal(0)
+def _read_seconds(row: Row, column: str) -> int:
+    """Return the whole seconds in the column; 0 if they are unknown."""
+    text = _plain(row.get(column, ""))
+    return int(parse_number(text)) if text else 0
 
 
 def _converted(config: HTCondorConfig, ad: JobAd) -> Converted:
     row = ad.row
-    start, stop = _times(config, row)
+    start, stop = _determine_times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad has no {missing}")
@@ -159,31 +166,70 @@ def _converted(config: HTCondorConfig, ad: JobAd) -> Converted:
     return Converted(Produced(record, source_id=job_name(ad, epochs=config.epochs)), left_out)
 
 
-def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
-    """Return the start and stop of the record.
+def _determine_times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
+    """Return the start and stop of the record, by ``runtime``.
 
-    With ``RemoteWallClockTime``, the sum over all runs, the record begins with the first run, so that it never ends in
-    the future. If HTCondor does not know that sum, the record lasts from start to stop, as in AUDITOR.
+    The start does not depend on how long the runs took, since it identifies the record's run. The stop is never after
+    the job's end.
     """
     start, stop = _began_at(config, row), ended_at(config, row)
-    seconds = _wall_clock(row) if config.runtime == "remote_wall_clock_time" else Decimal(0)
-    if start is None or not seconds:
+    if start is None or stop is None or config.epochs or config.runtime == "auditor":
         return start, stop
+    last = _measure_last_run(row, start, stop)
+    if config.runtime == "last_run":
+        return start, start + last
     begin = min(start, _first_instant(row, [FIRST_START]) or start)
-    return begin, begin + timedelta(seconds=int(seconds))
+    total = timedelta(seconds=_read_seconds(row, WALL_CLOCK))
+    if LAST_WALL_CLOCK in row:  # the sum lacks as much of the last run as this does
+        total = max(total, total - timedelta(seconds=_read_seconds(row, LAST_WALL_CLOCK)) + last)
+    return begin, min(begin + (total or last), stop)
+
+
+def _measure_last_run(row: Row, start: datetime, stop: datetime) -> timedelta:
+    """Return how long the job held a slot in its last run.
+
+    ``LastRemoteWallClockTime`` is 0 if the schedd or the node was lost. If a schedd was restarted and reconnected to
+    the job, it lacks the time before (seen with HTCondor 23.9). The run's completion or eviction is known even then.
+    """
+    whole = stop - start
+    if row.get("JobStatus") == _COMPLETED:
+        return whole
+    known = [timedelta(seconds=seconds)] if (seconds := _read_seconds(row, LAST_WALL_CLOCK)) > 0 else []
+    evicted = _first_instant(row, [LAST_VACATE])
+    if evicted is not None and evicted >= start:
+        known.append(evicted - start)
+    return min(max(known, default=whole), whole)
 
 
 def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
-    """Return the row with plain numbers, and with CPU times marked as missing if they were not measured.
+    """Return the row with plain numbers, with the resources that the job held, and without unmeasured CPU times.
 
     If the shadow or the node was lost before the first measurement, the CPU time stays zero, and the memory is unknown
     or zero. A job that only sleeps uses memory.
     """
-    plain = _with_plain_numbers(config, row)
-    if lasted < _A_WHILE or not (is_missing(plain.get(MEMORY, "")) or is_zero(plain[MEMORY])):
-        return plain
-    unknown = [key for key in config.cpu_times if is_zero(plain.get(key, ""))]
-    return PartialRow(plain, dict.fromkeys(unknown, _NOT_MEASURED)) if unknown else plain
+    plain, faults = dict(_with_plain_numbers(config, row)), dict[str, str]()
+    for key, request in config.requests.items():
+        try:
+            plain[key] = _find_amount_held(plain, key, plain.get(request, ""))
+        except InvalidRecord as error:
+            faults[key] = str(error)
+    if lasted >= _A_WHILE and (is_missing(plain.get(MEMORY, "")) or is_zero(plain[MEMORY])):
+        faults |= {key: _NOT_MEASURED for key in config.cpu_times if is_zero(plain.get(key, ""))}
+    return PartialRow(plain, faults) if faults else plain
+
+
+def _find_amount_held(row: Row, key: str, requested: str) -> str:
+    """Return the amount of a resource that the job held on all its machines.
+
+    A job of the parallel universe has the amount of one machine, or none (seen with HTCondor 23.9). Other jobs have
+    none if the schedd was lost while they ran. Then the request tells.
+    """
+    text = requested or row.get(key, "")
+    if row.get("JobUniverse") != PARALLEL or is_missing(text):
+        return text
+    if is_missing(hosts := row.get(MAX_HOSTS, "")):
+        raise InvalidRecord(f"the job is of the parallel universe, but has no {MAX_HOSTS}")
+    return f"{parse_number(_plain(text)) * parse_number(hosts):f}"
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
@@ -283,8 +329,10 @@ def _by_job(config: HTCondorConfig, ads: Sequence[JobAd]) -> Mapping[str, Sequen
     jobs: dict[str, list[JobAd]] = {}
     for ad in ads:
         jobs.setdefault(job_name(ad, epochs=config.epochs), []).append(ad)
+    stopgaps = frozenset(config.requests.values())  # an ad has these if it lacks other attributes
     return {
-        job: sorted(group, key=lambda ad: (ad.reason is None, len(ad.row)), reverse=True) for job, group in jobs.items()
+        job: sorted(group, key=lambda ad: (ad.reason is None, len(ad.row.keys() - stopgaps)), reverse=True)
+        for job, group in jobs.items()
     }
 
 

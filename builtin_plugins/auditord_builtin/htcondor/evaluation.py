@@ -21,7 +21,16 @@ from typing import IO, Any, Final, Self
 import msgspec
 from msgspec.structs import asdict, replace
 
-from auditord_builtin.htcondor.ads import Attributes, JobAd, cut_apart, is_name, parse_ad, reached
+from auditord_builtin.htcondor.ads import (
+    Attributes,
+    JobAd,
+    cut_apart,
+    expression_of,
+    is_name,
+    parse_ad,
+    reached,
+    select_used_columns,
+)
 from auditord_hookspecs import AuditordError, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
@@ -44,7 +53,10 @@ _MOST_TOGETHER: Final = 10
 """The number of ads that keep the text in which they have run together."""
 
 _PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
-_MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
+_MISSING: Final = (
+    "ads with expressions, and rules with expressions such as RemoteUserCpu+RemoteSysCpu, need HTCondor's library: pip "
+    "install 'auditord[htcondor]', or let condor_history evaluate them (output: separated)"
+)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -202,12 +214,13 @@ def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
 
 def _evaluated(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
     literal = {name for name, attribute in attributes.items() if attribute.text is not None}
-    wanted = [each for each in columns if not is_name(each) or each.lower() in attributes.keys() - literal]
+    used = select_used_columns(attributes, columns)
+    wanted = [each for each in used if not is_name(each) or each.lower() in attributes.keys() - literal]
     if not wanted:
         return {}
     needed = [attributes[name] for name in reached(attributes, wanted) if name in attributes]
     request = Request(
-        columns=wanted,
+        columns=[expression_of(column) for column in wanted],
         lines=[each.source for each in needed if each.form == "line"],
         values={each.name: each.source for each in needed if each.form == "value" and each.source is not None},
         expressions={each.name: each.source for each in needed if each.form == "expression"},

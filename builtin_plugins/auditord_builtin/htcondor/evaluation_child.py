@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 _LARGEST = 1 << 20
 """The maximum number of characters of an ad's values."""
@@ -64,10 +64,20 @@ def _build_ad(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
     if len(ad) != len(lines):  # the parser silently stops at a line that is nested too deeply
         raise ValueError(f"HTCondor's library stops after {len(ad)} of the {len(lines)} attributes that matter")
     for name, value in request["values"].items():
-        ad[name] = value
+        ad[name] = _restore(value)
     for name, text in request["expressions"].items():
         ad[name] = _expression(text)
     return ad
+
+
+def _restore(value: Any) -> Any:  # Any: JSON; a list or mapping with ExprTrees
+    """Return the value with the expressions in nested ads and lists, which the parent has marked."""
+    if isinstance(value, dict):
+        return {name: _restore(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_restore(each) for each in cast("Sequence[Any]", value)]
+    is_expression = isinstance(value, str) and value.startswith("\0Expr(")
+    return _expression(value.removeprefix("\0Expr(").removesuffix(")/")) if is_expression else value
 
 
 def _expression(text: str) -> Any:  # Any: an ExprTree

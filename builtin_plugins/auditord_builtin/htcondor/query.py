@@ -11,16 +11,19 @@ from msgspec.structs import replace
 
 from auditord_builtin.htcondor.ads import (
     ID_COLUMNS,
+    MAX_HOSTS,
     MEMORY,
     Attributes,
     JobAd,
     Printed,
     cut_json,
     cut_json_lines,
+    expression_of,
     parse_ad,
     parse_separated,
     reached,
     references,
+    select_used_columns,
     since,
 )
 from auditord_builtin.htcondor.config import HTCondorConfig
@@ -80,7 +83,8 @@ def wanted_columns(config: HTCondorConfig) -> list[str]:
     """Return the attributes and expressions to query, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     of_cpu_time = [MEMORY] if config.cpu_times else []
-    return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen, *of_cpu_time)))
+    requests = [*config.requests.values(), MAX_HOSTS] if config.requests else []
+    return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *requests, *chosen, *of_cpu_time)))
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:
@@ -95,7 +99,6 @@ def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> l
         "-forwards" if query.oldest_first else "-backwards",
         *stop,
         *([] if query.limit is None else ["-limit", str(query.limit)]),
-        *([] if config.scan_limit is None else ["-scanlimit", str(config.scan_limit)]),
         *([] if query.job is None else [query.job]),
         *([] if query.only is None else ["-constraint", query.only]),
         *output,
@@ -129,7 +132,7 @@ async def separated(source: Source, query: Query) -> Printed:
     word = f"_{secrets.token_hex(8)}_"  # random, so that users cannot write it into jobs
     columns = wanted_columns(source.config)
     quoted = f'"{word}"'
-    output = ["-af", quoted, *(part for column in columns for part in (column, quoted))]
+    output = ["-af", quoted, *(part for column in columns for part in (expression_of(column), quoted))]
     printed = await _run(source, query, output)
     return await to_thread.run_sync(parse_separated, printed, columns, word)
 
@@ -173,7 +176,8 @@ def _missing_names(texts: Sequence[str], columns: Sequence[str], queried: Sequen
     found: dict[str, None] = {}
     for text in texts:
         try:
-            found.update(dict.fromkeys(reached(parse_ad(text), columns)))
+            attributes = parse_ad(text)
+            found.update(dict.fromkeys(reached(attributes, select_used_columns(attributes, columns))))
         except InvalidRecord:  # the ad is refused later
             continue
     return [name for name in found if name not in known]
@@ -187,13 +191,12 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
             timeout=config.query_timeout,
             environment=ENVIRONMENT,
             through=config.through,
-            max_output=config.query_max_output,
         )
     except CommandFailed as error:
         # HTCondor creates the file when the first job leaves the queue.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
-            raise _naming_option(error) from error
+            raise _add_remedy(error) from error
         source.context.log.warning(
             "%s does not exist yet: no job has left the queue, or the path is wrong", config.history_file
         )
@@ -204,13 +207,12 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
     return result.stdout
 
 
-def _naming_option(error: CommandFailed) -> CommandFailed:
-    """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
-    option = "query_timeout" if error.timed_out else "query_max_output" if error.printed_too_much else None
-    if option is None:
+def _add_remedy(error: CommandFailed) -> CommandFailed:
+    """Return the error. If a limit was exceeded, its message also says what to do."""
+    if not (error.timed_out or error.printed_too_much):
         return error
-    text = f"{error} (option {option})"
-    return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
+    remedy = "option query_timeout" if error.timed_out else "read the files of the history with history_paths"
+    return CommandFailed(f"{error} ({remedy})", timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
@@ -274,12 +276,13 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
         attributes = parse_ad(text)
     except InvalidRecord:
         return WholeAd(text, {}, harmless=False)
-    return WholeAd(text, literals(attributes, columns), _is_harmless(attributes, columns))
+    return WholeAd(text, literals(attributes, columns), is_harmless(attributes, columns))
 
 
-def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
+def is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
     """Return True if the columns refer only to literals, and to lists or nested ads without calls or references."""
-    for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
+    used = select_used_columns(attributes, columns)
+    for attribute in (attributes[name] for name in reached(attributes, used) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))
         if attribute.text is None and (expression[0] not in "[{" or "(" in expression or names):

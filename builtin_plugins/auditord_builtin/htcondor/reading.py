@@ -28,10 +28,12 @@ ANCHORS: Final = 50
 
 _WITNESSES: Final = 100
 
+_FEWEST_READ: Final = 10_000
+"""The number of ads that a schedd reads at least: the lowest default of HISTORY_HELPER_MAX_HISTORY."""
+
 _GAP: Final = (
     "its answer may have a gap, since it does not reach the last ads that were read: raise HISTORY_HELPER_MAX_HISTORY"
-    " there (or scan_limit and helper_max_history here), or read its files with history_paths; the jobs of the answer"
-    " were accounted for"
+    " there, or read its files with history_paths; the jobs of the answer were accounted for"
 )
 _EMPTY: Final = (
     "its history is empty, but was not before; if that is right, this error stops when the next job leaves its queue"
@@ -187,7 +189,7 @@ async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> b
     if found == names[-1]:
         return True
     misunderstood = found == names[0] or (found not in names and _entered(probe[0]) > _entered(ads[0]))
-    return misunderstood and len(ads) < source.config.helper_max_history
+    return misunderstood and len(ads) < _FEWEST_READ
 
 
 def _entered(ad: JobAd) -> int:

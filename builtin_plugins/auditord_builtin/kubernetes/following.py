@@ -190,12 +190,12 @@ class TrackedPods:
             self._changes[_WAITING + uid] = None
 
 
-def _lasting(running: RunningPod) -> tuple[Pod, Runs, bool]:
+def _lasting(running: RunningPod) -> tuple[Pod, History, bool]:
     """Return the parts of a pod that do not change all the time, for comparison."""
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
     pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
-    return pod, running.runs, running.opened
+    return pod, running.history, running.opened
 
 
 def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type

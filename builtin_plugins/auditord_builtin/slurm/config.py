@@ -18,7 +18,7 @@ from auditord_hookspecs.config_import import OWN_LOG, OWN_QUEUE, OWN_STORE, Conf
 from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
 from auditord_hookspecs.proposals import Answers, Host, NoAnswer, Proposal, Question
 
-MergePolicy = Literal["alloc", "batch", "max", "sum"]
+MergePolicy = Literal["alloc", "batch", "energy", "max", "sum"]
 
 CPU_TIME: Final = "TotalCPU"
 MEASURED: Final = "TRESUsageInTot"
@@ -46,9 +46,7 @@ _DEFAULTS: Final[Mapping[str, MergePolicy]] = {
     **dict.fromkeys(("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"), "max"),
     **dict.fromkeys(("AveRSS", "AveVMSize", "TRESUsageInMax", "TRESUsageOutMax", "TRESUsageInAve"), "max"),
     **dict.fromkeys((MEASURED, "TRESUsageOutTot", CPU_TIME), "sum"),
-    # Concurrent steps measure the same node, so a sum would count its energy twice. The extern step, if there is one,
-    # spans the whole job. AllocTRES[energy] is better if Slurm fills it.
-    **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "max"),
+    **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "energy"),
     **dict.fromkeys(("AveCPU", "MinCPU", "AveDiskRead", "AveDiskWrite", "AvePages", "NTasks", "AveCPUFreq"), "batch"),
 }
 _FOR_REQMEM: Final = ("NNodes", "NCPUS")
@@ -88,10 +86,10 @@ class JobFilter(Section):
     status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every final state."
     )
-    partition: tuple[str, ...] = ()
+    partition: tuple[str, ...] = Field(default=(), description="In any case.")
     user: tuple[str, ...] = Field(default=(), description="Names or numbers.")
     group: tuple[str, ...] = Field(default=(), description="Names or numbers.")
-    account: tuple[str, ...] = ()
+    account: tuple[str, ...] = Field(default=(), description="In any case, since Slurm stores them in lower case.")
 
 
 class JobsConfig(RunConfig):
@@ -115,14 +113,14 @@ class JobsConfig(RunConfig):
         description="Default: Cores; where known Memory (MiB), TotalCPU (s), MaxRSS (B), GPU. auditor: Cores alone.",
     )
     merge: Mapping[str, MergePolicy] = Field(
-        default={}, description="How to combine the values of a job's steps in a column: alloc, batch, max or sum."
+        default={}, description="How to combine the steps' values of a column: alloc, batch, energy, max or sum."
     )
     job_filter: JobFilter = JobFilter()
     sacct: Words = Field(
         default=("sacct",), min_length=1, description="The program, or a list of the program and its first arguments."
     )
     through: tuple[str, ...] = Field(
-        default=(), description="A command that runs it on another host, such as [ssh, head1]."
+        default=(), description="A command that runs it elsewhere, such as [ssh, head1] or [chroot, DIR]."
     )
     sacct_states: tuple[str, ...] = Field(
         default=tuple(ENDED), description="The states to query; shorten the list if an old sacct refuses one."
@@ -382,7 +380,7 @@ def _remarks(rules: Sequence[Document]) -> list[str]:
     remarks = ["a job without a mandatory value goes to quarantine (AUDITOR dropped it)"]
     if any(rule.get("key_type") == "IntegerMega" for rule in rules):
         remarks.append("IntegerMega is MiB for any unit: 4G is 4096 (AUDITOR: 4)")
-    changed = [str(rule["key"]) for rule in rules if policy_of(str(rule.get("key")), {}) in {"max", "sum"}]
+    changed = [str(rule["key"]) for rule in rules if policy_of(str(rule.get("key")), {}) in {"energy", "max", "sum"}]
     if changed:
         remarks.append(
             f"{', '.join(changed)}: of all steps (AUDITOR: of the batch step, as with merge: {{{changed[0]}: batch}})"
@@ -397,7 +395,8 @@ def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]
 
 
 _SCORE: Final = "HEPscore23"
-_SETTING: Final = re.compile(r"^(\w+)\s*= (.*?)\s*$", re.MULTILINE)
+_SETTING: Final = re.compile(r"^\s*(\w+)\s*= (.*?)\s*$", re.MULTILINE)
+_ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
 _COMMENTS: Final = {
     "earliest_datetime": "Jobs that ended before this are ignored. Only the first run reads it.",
     "sites": "The first matching rule names the site; by partition: only_if: {key: Partition, matches: ^genoa}.",
@@ -435,7 +434,12 @@ def detect(host: Host) -> Proposal | None:
     if settings:
         found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
     has_gpus = "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")
-    return Proposal(found, partial(_options, has_gpus=has_gpus), questions, _COMMENTS)
+    comments = dict(_COMMENTS)
+    if (line := find_line_to_track_gpus(settings)) is not None:
+        has_gpus = True
+        found += f"; it does not account for GPUs: set {line} in slurm.conf"
+        comments["components"] += f" Records get GPUs once slurm.conf has {line}."
+    return Proposal(found, partial(_options, has_gpus=has_gpus), questions, comments)
 
 
 def detect_epilog(host: Host) -> Proposal | None:
@@ -448,7 +452,21 @@ def detect_epilog(host: Host) -> Proposal | None:
 
 
 def _settings(host: Host) -> Mapping[str, str]:
-    return dict(_SETTING.findall(host.run(["scontrol", "show", "config"]) or ""))
+    return parse_settings(host.run(["scontrol", "show", "config"]) or "")
+
+
+def parse_settings(shown: str) -> Mapping[str, str]:
+    """Return the settings in the output of ``scontrol show config``."""
+    return dict(_SETTING.findall(shown))
+
+
+def find_line_to_track_gpus(settings: Mapping[str, str]) -> str | None:
+    """Return the line for slurm.conf that makes Slurm account for GPUs; None if it does, or if there are no GPUs."""
+    tracked = [name for name in settings.get("AccountingStorageTRES", "").split(",") if name not in _ALWAYS_TRACKED]
+    has_gpus = "gpu" in settings.get("GresTypes", "").split(",")
+    if not has_gpus or "AccountingStorageTRES" not in settings or any(name.startswith("gres/gpu") for name in tracked):
+        return None
+    return f"AccountingStorageTRES={','.join([*filter(None, tracked), 'gres/gpu'])}"
 
 
 def _options(answers: Answers, *, has_gpus: bool) -> Mapping[str, Any]:

@@ -1,8 +1,12 @@
 """Convert the rows of a job's run to a record, or to the reason why it makes none."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import inf
 from typing import Any, Final
 
 from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, MEASURED, JobFilter, JobsConfig, MergePolicy
@@ -23,6 +27,7 @@ from auditord_hookspecs.mapping import (
     is_missing,
     is_zero,
     parse_duration,
+    parse_energy,
     parse_number,
     parse_size,
     sub_value,
@@ -64,6 +69,7 @@ class RowMerger:
         * ``max``: the largest value of all steps, such as the peak memory of any task.
         * ``sum``: the sum over all steps; lists such as ``TRESUsageInTot`` are summed entry by entry.
         * ``batch``: the value of the batch script or, if there is none, of the interactive step.
+        * ``energy``: the energy of the nodes, each counted once; see :func:`_count_energy`.
 
         With every policy except ``alloc``, the allocation's value is the fallback if no step has one. If a column
         cannot be read, the rules that use it have no value.
@@ -98,9 +104,17 @@ class RowMerger:
     def _value(self, column: str, run: Run, policy: MergePolicy) -> str:
         if column == CPU_TIME and self._sums_cpu_time:
             return _cpu_time(run)
+        if policy == "energy":
+            joules = _count_energy(run, lambda step: step.get(column, ""))
+            return run.allocation[column] if joules is None else f"{joules:f}"
         steps = run.steps if policy != "batch" else _script_step(run.steps)
         texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
-        return _MERGES[policy](texts) if texts else run.allocation[column]
+        merged = _MERGES[policy](texts) if texts else run.allocation[column]
+        if column == MEASURED and policy == "sum" and "energy=" in merged:
+            with suppress(InvalidRecord):  # the rule that uses this entry reports why
+                joules = _count_energy(run, lambda step: sub_value(step.get(column, ""), "energy"))
+                merged += "" if joules is None else f",energy={joules:f}"  # the last entry of a name counts
+        return merged
 
 
 def _cpu_time(run: Run) -> str:
@@ -152,8 +166,46 @@ def _cores_of_steps(column: str, run: Run) -> str | None:
     return None
 
 
+def _count_energy(run: Run, read: Callable[[Row], str]) -> Decimal | None:
+    """Return the joules of the nodes during the job; None if no step has any.
+
+    Each step has the energy of its whole nodes. So the energy of concurrent steps is the same energy, and the job's own
+    value, which is the sum over its steps, can be too large. The extern step spans the job on all its nodes. Without
+    it, the largest sum of steps that do not overlap counts: for one step after the other, the sum of all.
+    """
+    known = [(step, parse_energy(text)) for step in run.steps if not is_missing(text := read(step))]
+    if not known:
+        return None
+    largest = max(joules for _, joules in known)
+    if any(joules and step[FIRST_COLUMN].endswith(".extern") for step, joules in known):
+        return largest
+    measured = [(step, joules) for step, joules in known if not step[FIRST_COLUMN].endswith(_SCRIPTS)]
+    single = all(re.fullmatch(r"[^\[,]+", step.get("NodeList", "")) for step, _ in measured)
+    by_nodes: dict[str, list[tuple[float, float, Decimal]]] = {}
+    for step, joules in measured:
+        start, end = step.get("Start", ""), step.get("End", "")
+        period = (
+            -inf if has_no_time(start) else mapping.parse_instant(start).timestamp(),
+            inf if has_no_time(end) else mapping.parse_instant(end).timestamp(),
+        )
+        by_nodes.setdefault(step["NodeList"] if single else "", []).append((*period, joules))
+    return max(largest, sum(map(_find_largest_sum, by_nodes.values()), Decimal(0)))
+
+
+def _find_largest_sum(steps: list[tuple[float, float, Decimal]]) -> Decimal:
+    """Return the largest sum of values of steps, given as start, end and value, that do not overlap."""
+    ends, sums = [-inf], [Decimal(0)]
+    for start, end, value in sorted(steps, key=lambda step: step[1]):
+        sums.append(max(sums[-1], sums[bisect_right(ends, start) - 1] + value))
+        ends.append(end)
+    return sums[-1]
+
+
+_SCRIPTS: Final = (".batch", ".interactive")
+
+
 def _script_step(steps: Sequence[Row]) -> Sequence[Row]:
-    for kind in (".batch", ".interactive"):
+    for kind in _SCRIPTS:
         found = [step for step in steps if step[FIRST_COLUMN].endswith(kind)]
         if found:
             return found[:1]
@@ -301,14 +353,15 @@ class Converter:
 
 def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:
     """Return, for each filter in use, the allowed values and a function that reads a row's values."""
-    filters: Sequence[tuple[Sequence[str], Callable[[Row], Iterable[str]]]] = (
+    # sacct ignores the case of accounts and partitions, but not that of users and groups (seen with Slurm 22.05).
+    filters: Sequence[tuple[Iterable[str], Callable[[Row], Iterable[str]]]] = (
         (job_filter.status, lambda row: (parse_state(row["State"]),)),
-        (job_filter.partition, lambda row: row["Partition"].split(",")),
+        (map(str.lower, job_filter.partition), lambda row: row["Partition"].lower().split(",")),
         (job_filter.user, lambda row: (row["User"], row["UID"])),
         (job_filter.group, lambda row: (row["Group"], row["GID"])),
-        (job_filter.account, lambda row: (row["Account"],)),
+        (map(str.lower, job_filter.account), lambda row: (row["Account"].lower(),)),
     )
-    return [(frozenset(allowed), read) for allowed, read in filters if allowed]
+    return [(names, read) for allowed, read in filters if (names := frozenset(allowed))]
 
 
 def _start_of(run: Run) -> str:

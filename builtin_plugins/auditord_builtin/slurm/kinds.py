@@ -17,7 +17,16 @@ from auditord_builtin.slurm.collecting import (
     shown_configuration,
     source_reach,
 )
-from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig, detect, detect_epilog, import_config
+from auditord_builtin.slurm.config import (
+    CPU_TIME,
+    JobsConfig,
+    SlurmConfig,
+    detect,
+    detect_epilog,
+    find_line_to_track_gpus,
+    import_config,
+    parse_settings,
+)
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
@@ -25,13 +34,16 @@ from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.mapping import remarks_on_fractions, remarks_on_sites
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
 _ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
+_FRACTIONS: Final = frozenset({"AllocTRES[billing]", "ReqTRES[billing]"})
+"""Sums of resources times ``TRESBillingWeights``, such as ``billing=2.50``."""
+
 _SECOND: Final = timedelta(seconds=1)
 _PATIENCE: Final = timedelta(seconds=60)
 _LATE: Final = timedelta(days=1)
@@ -50,7 +62,7 @@ async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGene
 
 
 async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the program sacct, its columns, the accounting database, ``PrivateData`` and ``JobAcctGatherType``."""
+    """Check sacct, its columns, the accounting database, ``PrivateData``, and what Slurm measures and accounts for."""
     program = await check_program(
         context, config.sacct, through=config.through, environment=ENVIRONMENT, remedy=_REMEDY
     )
@@ -61,8 +73,14 @@ async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding,
     yield await _check_accounting(config, context)
     async for finding in _check_privacy(config, context):
         yield finding
-    async for finding in _check_gathering(config, context):
-        yield finding
+    shown = await cluster_configuration(config, context)
+    if config.reads_steps and (gathers := _GATHERS.search(shown)) is not None:
+        yield _check_gathering(gathers[1])
+    wants_gpus = any((rule.sub_key or "").startswith("gres/gpu") for rule in config.components)
+    # The jobs of a cluster that does not track its GPUs seem to have none.
+    if wants_gpus and (line := find_line_to_track_gpus(parse_settings(shown))) is not None:
+        text = "Slurm has GPUs (GresTypes), but does not account for them, so records have none"
+        yield Finding(Severity.WARNING, "GPUs", text, f"set {line} in slurm.conf, and restart slurmctld")
 
 
 async def _check_columns(config: JobsConfig, context: Context) -> Finding:
@@ -106,23 +124,17 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
         yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
 
 
-async def _check_gathering(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
+def _check_gathering(gathers: str) -> Finding:
     """Check ``JobAcctGatherType``, since sacct prints zeros if nothing was measured."""
-    if not config.reads_steps:
-        return
-    found = _GATHERS.search(await cluster_configuration(config, context))
-    if found is None:
-        return
-    if found[1].lower() in _GATHERS_NOTHING:
-        text = f"JobAcctGatherType={found[1]}: Slurm measures neither CPU time nor memory of jobs, so records lack them"
-        remedy = "set JobAcctGatherType=jobacct_gather/cgroup (or linux) in slurm.conf"
-        yield Finding(Severity.WARNING, "measuring", text, remedy)
-    else:
-        yield Finding(Severity.OK, "measuring", f"jobs are measured ({found[1]})")
+    if gathers.lower() not in _GATHERS_NOTHING:
+        return Finding(Severity.OK, "measuring", f"jobs are measured ({gathers})")
+    text = f"JobAcctGatherType={gathers}: Slurm measures neither CPU time nor memory of jobs, so records lack them"
+    remedy = "set JobAcctGatherType=jobacct_gather/cgroup (or linux) in slurm.conf"
+    return Finding(Severity.WARNING, "measuring", text, remedy)
 
 
 def _remarks(config: JobsConfig) -> list[str]:
-    remarks = remarks_on_sites(config.sites)
+    remarks = [*remarks_on_sites(config.sites), *remarks_on_fractions(config.components, _FRACTIONS)]
     if config.sums_cpu_time and not config.cpu_time_may_be_missing:
         remarks.append(
             f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; set "

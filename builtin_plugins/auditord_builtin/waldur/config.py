@@ -115,7 +115,7 @@ class SlurmAccess(Section):
     slurm_bin_path: Path = Field(default=Path("/usr/bin"), description="The folder of sacct, sacctmgr and sinfo.")
     cluster_name: str | None = Field(default=None, description="The cluster to query; default: the local one.")
     through: tuple[str, ...] = Field(
-        default=(), description="A command that runs these programs on another host, such as [ssh, head1]."
+        default=(), description="A command that runs these programs elsewhere, such as [ssh, head1]."
     )
     tres: Literal["AllocTRES", "ReqTRES"] = Field(
         default="AllocTRES",

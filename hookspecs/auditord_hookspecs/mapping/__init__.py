@@ -41,6 +41,7 @@ from auditord_hookspecs.mapping.rules import (
     ScoreRule,
     SiteRule,
     auditor_preset,
+    remarks_on_fractions,
     remarks_on_sites,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "parse_labels",
     "parse_number",
     "parse_size",
+    "remarks_on_fractions",
     "remarks_on_sites",
     "sub_value",
 ]

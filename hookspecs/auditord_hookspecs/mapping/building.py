@@ -28,7 +28,6 @@ from auditord_hookspecs.mapping.rules import (
     MetaRule,
     ScoreRule,
     SiteRule,
-    ValueRule,
 )
 from auditord_hookspecs.records import Component, Score, check_name
 
@@ -102,12 +101,6 @@ def holds(conditions: Sequence[Condition], row: Row) -> bool:
     return all(condition.matches.search(row.get(condition.key, "")) is not None for condition in conditions)
 
 
-def describe_source(rule: ValueRule) -> str:
-    """Return the source of a rule's value, for messages: ``AllocTRES[gres/gpu]``."""
-    template = rule.template if isinstance(rule, MetaRule) else None
-    return f"{rule.key or template}" + (f"[{rule.sub_key}]" if rule.sub_key else "")
-
-
 def build_components(
     rules: Iterable[ComponentRule],
     row: Row,
@@ -137,7 +130,7 @@ def build_components(
                 scores = rule.known_scores
                 built.append(Component(rule.name, amount, _scores(rule, row, left_out) if scores is None else scores))
         except InvalidRecord as error:
-            reason = f"component {rule.name}: {describe_source(rule)}: {error}"
+            reason = f"component {rule.name}: {rule.source}: {error}"
             if left_out is None or not rule.optional:
                 raise InvalidRecord(reason) from error
             left_out.append(LeftOut(rule.name, reason))
@@ -245,7 +238,7 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
             else:
                 found = _add_value(rule, row, labels)
         except InvalidRecord as error:
-            text = f"meta {rule.name}: {describe_source(rule)}: {error}"
+            text = f"meta {rule.name}: {rule.source}: {error}"
             if not rule.optional:
                 raise InvalidRecord(text) from error
             left_out.append(LeftOut(rule.name, text, label=True))
@@ -253,7 +246,7 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
         if not found and rule.default_value is not None:
             _append(labels, rule.name, rule.default_value)
         elif not found and not rule.optional:
-            raise InvalidRecord(f"meta {rule.name}: {describe_source(rule)}: no value; give it a default_value")
+            raise InvalidRecord(f"meta {rule.name}: {rule.source}: no value; give it a default_value")
     return Labels(labels, left_out)
 
 
@@ -280,7 +273,7 @@ def _add_members(
     for name, value in parse_labels(text).items():
         problem = "the name is taken by the configuration" if name in taken else None
         if problem := problem_of(name) or problem_of(value) or problem:
-            reason = f"meta {rule.name}: {describe_source(rule)}: {name[:40]!r}: {problem}"
+            reason = f"meta {rule.name}: {rule.source}: {name[:40]!r}: {problem}"
             left_out.append(LeftOut(rule.name, reason, label=True))
         elif name not in labels:
             labels[name] = (value,)

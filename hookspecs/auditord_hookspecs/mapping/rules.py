@@ -6,13 +6,14 @@ anchor them with ``^`` and ``$``.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import override
 
 from auditord_hookspecs.config import Section
 from auditord_hookspecs.records import MAX_AMOUNT, Score, check_name
@@ -145,6 +146,11 @@ class ValueRule(Section):
     matches: re.Pattern[str] | None = None
     only_if: Conditions = ()
 
+    @property
+    def source(self) -> str:
+        """The source of the value, for messages: ``AllocTRES[gres/gpu]``; empty if there is none."""
+        return (self.key or "") + (f"[{self.sub_key}]" if self.sub_key else "")
+
 
 class ComponentRule(ValueRule):
     """An amount: either a constant ``value``, or the number in the column ``key``.
@@ -176,6 +182,21 @@ class ComponentRule(ValueRule):
         return self
 
 
+def remarks_on_fractions(rules: Iterable[ComponentRule], fractions: Collection[str]) -> list[str]:
+    """Return a remark for each rule that rounds fractions away (for ``CollectorKind.remarks``).
+
+    Args:
+        rules: the rules of the components.
+        fractions: the sources whose values can have a fraction that matters: columns, or ``column[sub_key]``.
+    """
+    return [
+        f"component {rule.name}: {source} can have a fraction, which is rounded away (0.4 becomes 0); keep it with a "
+        "factor, such as factor: 1000, and name the component after its unit"
+        for rule in rules
+        if rule.key_type is KeyType.INTEGER and rule.factor <= 1 and (source := rule.source) in fractions
+    ]
+
+
 def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
     """Return a validator that replaces the word ``auditor`` in an option ``components`` with AUDITOR's components."""
 
@@ -202,6 +223,11 @@ class MetaRule(ValueRule):
     default_value: Name | None = None
     optional: bool = True
     append: bool = False
+
+    @property
+    @override
+    def source(self) -> str:
+        return self.template or super().source
 
     @model_validator(mode="after")
     def _one_source(self) -> "MetaRule":

@@ -21,7 +21,7 @@ import classad2  # type: ignore[import-untyped, unused-ignore] # HTCondor's whee
 import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401 brings the functions that condor_history has
 
 EPOCH = 1_774_785_600  # 2026-03-29T12:00:00Z
-_WITH_VALUE = {"-name", "-pool", "-file", "-since", "-limit", "-scanlimit", "-attributes", "-constraint"}
+_WITH_VALUE = {"-name", "-pool", "-file", "-since", "-limit", "-attributes", "-constraint"}
 _FLAGS = {"-epochs", "-forwards", "-backwards", "-json", "-jsonl", "-long"}
 
 
@@ -67,7 +67,7 @@ def chosen(call: Call, ads: Sequence[Any], fault: Mapping[str, Any]) -> Iterator
     forwards = "-forwards" in call.options and not fault.get("old")
     stop = classad2.ExprTree(call.options["-since"]) if "-since" in call.options else None
     only = classad2.ExprTree(call.options.get("-constraint", "true"))
-    cap = int(fault.get("cap", call.options.get("-scanlimit", sys.maxsize)))
+    cap = int(fault.get("cap", sys.maxsize))
     limit = int(call.options.get("-limit", sys.maxsize))
     printed = 0
     for number, ad in enumerate(ads if forwards else reversed(ads)):

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 
 NOW = datetime.fromtimestamp(EPOCH, UTC)
 HOUR = timedelta(hours=1)
+FEWEST_READ = "auditord_builtin.htcondor.reading._FEWEST_READ"
 
 
 @pytest.fixture
@@ -111,10 +112,14 @@ async def test_one_schedd_that_fails_stops_no_other(pool: Player) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "option"), [("timed_out", "query_timeout"), ("printed_too_much", "query_max_output")]
+    ("limit", "remedy"),
+    [
+        ("timed_out", "option query_timeout"),
+        ("printed_too_much", "read the files of the history with history_paths"),
+    ],
 )
-async def test_an_exceeded_limit_names_its_option(limit: str, option: str) -> None:
-    """The first run reads the whole history, which may be too much for the defaults."""
+async def test_an_exceeded_limit_has_a_remedy(limit: str, remedy: str) -> None:
+    """The first run reads the whole history, which may be too much."""
 
     reached: dict[str, Any] = {limit: True}
 
@@ -122,7 +127,7 @@ async def test_an_exceeded_limit_names_its_option(limit: str, option: str) -> No
         raise CommandFailed("condor_history was killed", **reached)
 
     at = FakeCollectorContext(moment=NOW, commands=fail)
-    assert f"s1: condor_history was killed (option {option})" in (await run_and_fail(config(), at))[1]
+    assert f"s1: condor_history was killed ({remedy})" in (await run_and_fail(config(), at))[1]
 
 
 async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:
@@ -141,7 +146,9 @@ async def test_a_capped_answer_never_moves_the_checkpoint(pool: Player) -> None:
     assert await run(config(), at) == ids[:-4]
 
 
-async def test_jobs_that_stayed_in_the_queue_for_days_do_not_hide_a_gap(pool: Player) -> None:
+async def test_jobs_that_stayed_in_the_queue_for_days_do_not_hide_a_gap(
+    pool: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = context(pool)
     pool.add("s1", 1)
     await run(config(), at)
@@ -149,29 +156,37 @@ async def test_jobs_that_stayed_in_the_queue_for_days_do_not_hide_a_gap(pool: Pl
     ids = [f"htcondor-{pool.add('s1', number)}" for number in range(2, 12)]
     ids += [f"htcondor-{pool.add('s1', number, end=EPOCH - 5 * 86_400 + number)}" for number in range(12, 132)]
     pool.disturb(s1={"cap": 110})
-    got, _ = await run_and_fail(config(helper_max_history=110), at)
+    monkeypatch.setattr(FEWEST_READ, 110)
+    got, _ = await run_and_fail(config(), at)
     pool.disturb()
     assert sorted([*got, *await run(config(), at)]) == sorted(ids)
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_a_first_answer_at_the_limit_is_not_taken_for_the_whole_history(pool: Player, *, old: bool) -> None:
+async def test_a_first_answer_at_the_limit_is_not_taken_for_the_whole_history(
+    pool: Player, monkeypatch: pytest.MonkeyPatch, *, old: bool
+) -> None:
     ids = [f"htcondor-{pool.add('s1', number, end=EPOCH - 600 + number)}" for number in range(1, 13)]
-    at, chosen = context(pool), config(helper_max_history=10)
+    at, chosen = context(pool), config()
+    monkeypatch.setattr(FEWEST_READ, 10)
     pool.disturb(s1={"cap": 10, "old": old})
     got, _ = await run_and_fail(chosen, at)
     assert got == ids[2:]
     assert at.checkpoint["schedds"]["s1"]["until"] is None
     pool.disturb(s1={"old": old})
-    assert await run(config(helper_max_history=100), at) == ids[:2]
+    monkeypatch.setattr(FEWEST_READ, 100)
+    assert await run(chosen, at) == ids[:2]
 
 
-async def test_a_limited_answer_is_enough_if_its_oldest_jobs_were_over_long_before(pool: Player) -> None:
+async def test_a_limited_answer_is_enough_if_its_oldest_jobs_were_over_long_before(
+    pool: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(1, 151):
         pool.add("s1", number, end=EPOCH - 72 * 3600 + number)
     new = pool.add("s1", 151, end=EPOCH - 60)
     pool.disturb(s1={"cap": 120, "old": True})
-    assert await run(config(helper_max_history=120), context(pool)) == [f"htcondor-{new}"]
+    monkeypatch.setattr(FEWEST_READ, 120)
+    assert await run(config(), context(pool)) == [f"htcondor-{new}"]
 
 
 async def test_answers_that_are_cut_anywhere_move_nothing(pool: Player) -> None:
@@ -389,18 +404,16 @@ async def test_every_run_of_a_job_if_asked_for(pool: Player) -> None:
 
 
 async def test_the_call_says_whom_to_ask_and_what(pool: Player) -> None:
-    chosen = config(
-        pool="cm:9619", condor_history="condor_ce_history", through=["ssh", "ce1"], scan_limit=5, epochs=True
-    )
+    chosen = config(pool="cm:9619", condor_history="condor_ce_history", through=["ssh", "ce1"], epochs=True)
     at = context(pool)
     await run(chosen, at)
     argv = at.ran[0]
     assert argv[:8] == ("ssh", "ce1", "condor_ce_history", "-name", "s1", "-pool", "cm:9619", "-epochs")
-    assert argv[8:12] == ("-backwards", "-scanlimit", "5", "-af")
-    words = {call[12] for call in at.ran}
+    assert argv[8:10] == ("-backwards", "-af")
+    words = {call[10] for call in at.ran}
     assert len(words) == len(at.ran) > 1
-    assert set(argv[12::2]) == {argv[12]}
-    assert argv[13] == "GlobalJobId"
+    assert set(argv[10::2]) == {argv[10]}
+    assert argv[11] == "GlobalJobId"
 
 
 async def test_without_names_the_local_history_is_read(pool: Player) -> None:

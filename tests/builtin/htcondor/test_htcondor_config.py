@@ -1,10 +1,14 @@
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from auditord_builtin.htcondor.ads import parse_ad
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import AUDITOR_COMPONENTS, HTCondorConfig, import_config
+from auditord_builtin.htcondor.query import is_harmless, wanted_columns
 from auditord_hookspecs.mapping import build_components, build_meta, find_site
 
 DOCUMENT: dict[str, Any] = {
@@ -52,6 +56,13 @@ DOCUMENT: dict[str, Any] = {
         {"name": "Jobs", "factor": 1},
     ],
 }
+CPU = {"name": "TotalCPU", "key": "RemoteUserCpu+RemoteSysCpu", "key_type": "Time"}
+ALL_CPU = {**CPU, "key": "CumulativeRemoteUserCpu+CumulativeRemoteSysCpu"}
+MATCHED = {
+    "name": "Cores",
+    "key": "CpusProvisioned",
+    "scores": [{"name": "HEPSPEC", "key": "MachineAttrApelSpecs0", "matches": r"HEPSPEC\D+(\d+)"}],
+}
 ROW = {
     "Owner": "alice",
     "VoName": "atlas/x",
@@ -60,7 +71,7 @@ ROW = {
     "ExitCode": "0",
     "LastRemoteHost": "slot1@wn1.a.example.org",
     "RemoteUserCpu+RemoteSysCpu": "103.9",
-    "MachineAttrApelSpecs0": "[ HEPSPEC = 12.3 ]",
+    "MachineAttrApelSpecs0.HEPSPEC": "12.3",
 }
 
 
@@ -106,6 +117,15 @@ def test_rules_yield_what_auditors_collector_yields() -> None:
     assert (cores.amount, total.amount, jobs.amount) == (8, 103, 1)
 
 
+def test_imported_figures_are_auditors_but_for_benchmarks_which_are_read_as_an_ad() -> None:
+    config, found = imported(DOCUMENT), import_config(DOCUMENT)
+    assert found is not None
+    assert config.runtime == "auditor"
+    assert "until its removal" in found.comments["collectors.htcondor.runtime"]
+    score = config.components[0].scores[0]
+    assert (score.name, score.key, score.matches) == ("HEPSPEC", "MachineAttrApelSpecs0.HEPSPEC", None)
+
+
 def test_labels_of_the_collectors_own() -> None:
     own = {"user_id": {"key": "User"}, "group_id": [{"key": "A"}, {"name": "none"}], "site_id": [{"name": "X"}]}
     found = import_config({**DOCUMENT, "meta": own})
@@ -139,6 +159,37 @@ def test_files_of_other_programs_are_left_alone(document: dict[str, Any]) -> Non
 def test_what_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         HTCondorConfig.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "remarked"),
+    [
+        ({}, []),
+        ({"runtime": "all_runs"}, []),
+        ({"components": "auditor", "runtime": "all_runs"}, []),
+        ({"components": [CPU]}, []),
+        ({"components": [CPU], "runtime": "all_runs"}, ["component TotalCPU", "use CumulativeRemoteUserCpu+"]),
+        ({"components": [ALL_CPU]}, ["component TotalCPU", "use RemoteUserCpu+RemoteSysCpu"]),
+        ({"components": [ALL_CPU], "runtime": "all_runs"}, []),
+        ({"components": [{"name": "Load", "key": "CpusUsage"}]}, ["component Load: CpusUsage can have a fraction"]),
+        ({"components": [MATCHED]}, ["score HEPSPEC", "use key: MachineAttrApelSpecs0.HEPSPEC without matches"]),
+    ],
+)
+def test_figures_that_do_not_fit_are_remarked_on(options: dict[str, Any], remarked: Sequence[str]) -> None:
+    remarks = HTCONDOR.remarks
+    assert remarks is not None
+    found = list(remarks(HTCondorConfig.model_validate({"sites": [{"name": "a"}], **options})))
+    assert len(found) == bool(remarked)
+    assert all(text in found[0] for text in remarked)
+
+
+def test_a_request_that_does_not_matter_makes_no_ad_suspicious() -> None:
+    """Submit tools write this expression. Among thousands of suspicious ads, a harmful one would not be found."""
+    columns = wanted_columns(HTCondorConfig())
+    request = "RequestMemory = ifthenelse(MemoryUsage isnt undefined,MemoryUsage,128)\nMemoryUsage = f(1)\n"
+    known = "JobUniverse = 5\nCpusProvisioned = 1\nMemoryProvisioned = 128\nGPUsProvisioned = 0\n"
+    for text, harmless in ((known, True), (known.replace("5", "11"), False), ("JobUniverse = 5\n", False)):
+        assert is_harmless(parse_ad(text + request), columns) is harmless
 
 
 def test_a_preset_stands_for_auditors_components() -> None:

@@ -18,6 +18,7 @@ from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_hookspecs import CommandFailed, Produced
 from tests.builtin.htcondor.history_player import EPOCH, Player
+from tests.builtin.htcondor.test_htcondor_collecting import FEWEST_READ
 
 NOW = datetime.fromtimestamp(EPOCH, UTC)
 SCHEDDS: Sequence[str] = ("s1", "s2")
@@ -51,8 +52,7 @@ class Scenario:
         self.unread: dict[str, int] = dict.fromkeys(SCHEDDS, 0)
         self.clusters: dict[str, int] = dict.fromkeys(SCHEDDS, 0)
         self.clock = EPOCH
-        # As the site says: no schedd has a limit below this one.
-        options = {"schedd_names": SCHEDDS, "output": output, "helper_max_history": 2, "earliest_datetime": NOW}
+        options = {"schedd_names": SCHEDDS, "output": output, "earliest_datetime": NOW}
         plain = [{"name": "Cores", "key": "CpusProvisioned"}]  # needs no process that evaluates, in any way of output
         self.config = HTCondorConfig.model_validate({**options, "components": plain})
         self.context = FakeCollectorContext(moment=NOW, commands=self.play)
@@ -132,7 +132,9 @@ class Scenario:
 
 
 @pytest.mark.parametrize("output", ["separated", "json", "jsonl"])
-def test_no_job_is_lost_or_doubled(output: str) -> None:
+def test_no_job_is_lost_or_doubled(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FEWEST_READ, 2)  # no schedd of the pool has a lower limit
+
     @settings(max_examples=40, deadline=None)
     @given(EVENTS)
     def check(events: Sequence[tuple[Any, ...]]) -> None:

@@ -1,7 +1,7 @@
 """The odd jobs of a real pool: lost nodes and schedds, copies in the history, lost rotations, expressions in JSON."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_hookspecs import CommandFailed, JobChoice, Record
+from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player, history_text, job_ad
 from tests.builtin.htcondor.recordings import THRICE, in_history, recorded_ads
 
@@ -23,6 +23,8 @@ NOW = datetime.fromtimestamp(EPOCH, UTC)
 MODES = ["separated", "json", "jsonl", "history_paths", "per_job_history_dir"]
 THEN = datetime(2026, 11, 1, tzinfo=UTC)
 LATER = datetime(2026, 12, 1, tzinfo=UTC)
+LATER_JOB = 1_795_331_700
+_CPUS = ("CpusProvisioned", "RequestCpus")
 
 
 @pytest.fixture
@@ -104,36 +106,200 @@ async def test_a_wall_clock_time_shows_that_a_job_ran(pool: Player, wall_clock: 
     assert len(await collect(config(pool), context(pool))) == starts
 
 
-async def test_a_hold_counts_unless_the_remote_wall_clock_time_is_asked_for(pool: Player) -> None:
-    """Ran for 14 s, was held, and removed 45 s later."""
-    begin = 1_795_331_000
-    times = {"LastMatchTime": begin, "JobCurrentStartDate": begin, "JobStartDate": begin, "JobStatus": 3}
-    pool.add("local", 1, end=begin + 59, CompletionDate=None, RemoteWallClockTime=14.0, **times)
-    [default] = await collect(config(pool), context(pool))
-    [other] = await collect(config(pool, runtime="remote_wall_clock_time"), context(pool))
-    assert (default.runtime, other.runtime) == (59, 14)
-    assert default.start_time == other.start_time
+BEGIN = 1_795_331_000
+DAY = 86_400
 
 
+def removed(after: int, **attributes: Any) -> dict[str, Any]:
+    """The attributes of a job that began at BEGIN, and was removed some seconds later, when it had no slot any more."""
+    times = dict.fromkeys(("LastMatchTime", "JobCurrentStartDate", "JobStartDate"), BEGIN)
+    return {**times, "JobStatus": 3, "CompletionDate": None, "end": BEGIN + after, **attributes}
+
+
+def evicted(**attributes: Any) -> dict[str, Any]:
+    """The attributes of a job that was evicted after ten hours, waited for an hour, and then ran for ten hours."""
+    times = {"JobStartDate": BEGIN, "LastMatchTime": BEGIN + 39_600, "JobCurrentStartDate": BEGIN + 39_600}
+    walls = {"RemoteWallClockTime": 72_000.0, "LastRemoteWallClockTime": 36_000.0}
+    cpu = {"RemoteUserCpu": 35_990.0, "RemoteSysCpu": 10.0}
+    all_cpu = {"CumulativeRemoteUserCpu": 71_980.0, "CumulativeRemoteSysCpu": 20.0}
+    return {"end": BEGIN + 75_600, **times, **walls, **cpu, **all_cpu, **attributes}
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("name", "start", "runtime"),
-    [("long_twice", 1795331795, 42), ("long_removed_running", 1795331740, 8)],
+    ("job", "runtimes"),
+    [
+        (removed(DAY + 14, RemoteWallClockTime=14.0, LastRemoteWallClockTime=14.0), (14, 14, DAY + 14)),
+        (removed(10 * DAY, RemoteWallClockTime=3600.0, LastRemoteWallClockTime=3600.0), (3_600, 3_600, 10 * DAY)),
+        # The schedd was lost while the job ran, and reconnected.
+        (removed(600, RemoteWallClockTime=0.0, LastRemoteWallClockTime=0.0, LastVacateTime=BEGIN + 40), (40, 40, 600)),
+        (removed(600, RemoteWallClockTime=5.0, LastRemoteWallClockTime=5.0, LastVacateTime=BEGIN + 40), (40, 40, 600)),
+        # The eviction was that of an earlier run.
+        (removed(600, RemoteWallClockTime=30.0, LastRemoteWallClockTime=20.0, LastVacateTime=BEGIN - 1), (20, 30, 600)),
+        # The node was lost, so that nothing is known.
+        (removed(600, RemoteWallClockTime=0.0), (600, 600, 600)),
+        (removed(600, RemoteWallClockTime=0.0, LastRemoteWallClockTime=0.0), (600, 600, 600)),
+        (removed(600, RemoteWallClockTime=99.0), (600, 99, 600)),
+        (removed(600, RemoteWallClockTime=900.0, LastRemoteWallClockTime=900.0), (600, 600, 600)),
+        # It failed to start, and was held.
+        (removed(600, RemoteWallClockTime=0.0, LastRemoteWallClockTime=0.0, LastVacateTime=BEGIN), (0, 0, 600)),
+        (evicted(), (36_000, 72_000, 36_000)),
+        (evicted(RemoteWallClockTime=36_100.0, LastRemoteWallClockTime=100.0), (36_000, 72_000, 36_000)),
+    ],
 )
-async def test_the_remote_wall_clock_time_of_recorded_jobs(pool: Player, name: str, start: int, runtime: int) -> None:
-    put(pool, *recorded_ads(name))
-    [record] = await collect(config(pool, runtime="remote_wall_clock_time"), context(pool))
-    assert (int(record.start_time.timestamp()), record.runtime) == (start, runtime)
+async def test_time_with_a_slot_counts(
+    pool: Player, mode: str, job: Mapping[str, Any], runtimes: tuple[int, int, int]
+) -> None:
+    put(pool, f"{job_ad('local', 1, **job).printOld().strip()}\n")
+    for runtime, expected in zip(("last_run", "all_runs", "auditor"), runtimes, strict=True):
+        [record] = await collect(config(pool, mode, runtime=runtime), context(pool))
+        assert record.runtime == expected
+        first_run = BEGIN if runtime == "all_runs" else job["LastMatchTime"]
+        assert int(record.start_time.timestamp()) == first_run
+        assert record.stop_time is not None
+        assert int(record.stop_time.timestamp()) <= job["end"]
 
 
-async def test_where_the_wall_clock_time_is_unknown_start_and_stop_count(pool: Player) -> None:
-    put(pool, *recorded_ads("long_forcex_disconnected_numjobstarts0"))
-    [record] = await collect(config(pool, runtime="remote_wall_clock_time"), context(pool))
-    assert record.runtime == 362
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("options", "runtime", "cpu"),
+    [
+        ({}, 36_000, 36_000),
+        ({"components": "auditor"}, 36_000, 36_000),
+        ({"runtime": "auditor"}, 36_000, 36_000),
+        ({"runtime": "all_runs"}, 72_000, 72_000),
+        ({"runtime": "all_runs", "components": "auditor"}, 72_000, 72_000),
+    ],
+)
+async def test_cpu_times_are_those_of_the_runs_that_count(
+    pool: Player, mode: str, options: dict[str, Any], runtime: int, cpu: int
+) -> None:
+    """A fully busy job is fully efficient."""
+    put(pool, f"{job_ad('local', 1, **evicted()).printOld().strip()}\n")
+    [record] = await collect(config(pool, mode, **options), context(pool))
+    amounts = {component.name: component.amount for component in record.components}
+    assert (record.runtime, amounts["TotalCPU"]) == (runtime, cpu)
+
+
+async def test_auditors_components_stand_for_auditors_runtime(pool: Player) -> None:
+    pool.add("local", 1, **removed(DAY, RemoteWallClockTime=14.0, LastRemoteWallClockTime=14.0))
+    for options, expected in (({}, DAY), ({"runtime": "last_run"}, 14)):
+        [record] = await collect(config(pool, components="auditor", **options), context(pool))
+        assert record.runtime == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_jobs_of_a_pool_that_were_reconnected_held_and_parallel(pool: Player, mode: str) -> None:
+    """Recorded with HTCondor 23.9.6, whose schedd was killed once: LastRemoteWallClockTime says 31, 12, 199 and 21."""
+    put(pool, *recorded_ads("pool_23_9"))
+    runtimes: dict[str, list[int | None]] = {}
+    for runtime in ("last_run", "all_runs", "auditor"):
+        records = await collect(config(pool, mode, runtime=runtime), context(pool))
+        runtimes[runtime] = [record.runtime for record in records]
+        assert [int(record.start_time.timestamp()) % 1_000 for record in records] == (
+            [46, 46, 46, 51] if runtime == "all_runs" else [46, 46, 98, 85]
+        )
+        amounts = [{each.name: each.amount for each in record.components} for record in records]
+        assert [(each["Cores"], each["Memory"], each["GPU"]) for each in amounts] == [
+            *((2, 128, 0), (8, 128, 0), (8, 128, 0)),
+            (6, 300, 3),
+        ]
+    assert runtimes == {"last_run": [60, 41, 199, 21], "all_runs": [60, 41, 220, 22], "auditor": [60, 255, 203, 21]}
+
+
+async def test_the_same_job_read_again_is_the_same_run(pool: Player) -> None:
+    """An ad that a crashed schedd wrote again may have another wall-clock time, but never makes a second record."""
+    first = removed(600, RemoteWallClockTime=30.0, LastRemoteWallClockTime=30.0)
+    pool.add("local", 1, **first)
+    pool.add("local", 1, **{**first, "LastRemoteWallClockTime": 0.0, "Copy": 1, "EnteredCurrentStatus": BEGIN + 601})
+    records = await collect(config(pool), context(pool))
+    assert len({(record.record_id, record.start_time) for record in records}) == 1
+
+
+async def test_a_window_has_the_records_that_end_in_it(pool: Player) -> None:
+    """A job that was held and removed two days later counts on the day of its run, for audits as well."""
+    job = removed(2 * DAY, RemoteWallClockTime=14.0, LastRemoteWallClockTime=14.0)
+    pool.add("local", 1, **job)
+    start = datetime.fromtimestamp(BEGIN, UTC)
+    for shift, expected in ((timedelta(0), 1), (timedelta(days=2) - timedelta(hours=1), 0)):
+        window = Window(start + shift, start + shift + timedelta(hours=2))
+        assert len(await collect(config(pool), context(pool, window=window))) == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("attributes", "held"),
+    [
+        ({"MaxHosts": 3, "CpusProvisioned": None, "MemoryProvisioned": None, "JobUniverse": 11}, (6, 300, 12)),
+        ({"MaxHosts": 6, "RequestCpus": 5, "CpusProvisioned": 5, "JobUniverse": 11}, (30, 600, 24)),
+        ({"MaxHosts": 1, "CpusProvisioned": None, "MemoryProvisioned": None}, (2, 100, 4)),
+        ({"MaxHosts": 7, "GPUsProvisioned": 1}, (4, 8_192, 1)),
+    ],
+)
+async def test_resources_of_all_machines_count_and_requests_where_nothing_else_is_known(
+    pool: Player, mode: str, attributes: dict[str, Any], held: tuple[int, int, int]
+) -> None:
+    job = job_ad("local", 1, **{"RequestCpus": 2, "RequestGPUs": 4, "end": LATER_JOB, **attributes}).printOld().strip()
+    put(pool, f"{job}\nRequestMemory = ifThenElse(X =?= undefined, 100, X)\n")
+    for options, names in (({}, ("Cores", "Memory", "GPU")), ({"components": "auditor"}, ("Cores", "Memory"))):
+        [record] = await collect(config(pool, mode, **options), context(pool))
+        amounts = {each.name: each.amount for each in record.components if each.name != "TotalCPU"}
+        assert amounts == dict(zip(names, held, strict=False))
+
+
+async def test_a_parallel_job_of_unknown_size_is_quarantined(pool: Player) -> None:
+    pool.add("local", 1, JobUniverse=11, RequestCpus=2, end=LATER_JOB)
+    at = context(pool)
+    assert await collect(config(pool), at) == []
+    [entry] = [one for batch in at.kept for one in batch.quarantined]
+    assert "Cores: CpusProvisioned: the job is of the parallel universe, but has no MaxHosts" in entry.reason
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("specs", "scores"),
+    [
+        ("[ hepspec = 14.37; si2k = 2793 ]", {"HEPSPEC": 14.37}),
+        ("[ HEPSCORE23 = 20.1 ]", {"HEPscore23": 20.1}),
+        ("[ HEPSPEC = undefined; SI2K = 2793 ]", {}),
+        ("[ OLD_HEPSPEC = 9.0; HEPscore23 = 2 * 7.5 ]", {"HEPscore23": 15.0}),
+        ('[ Note = "HEPSPEC = 5"; HEPSPEC = 1.2E+01 ]', {"HEPSPEC": 12.0}),
+        ('"HEPscore23=15.37;HEPSPEC=10.5"', {"HEPSPEC": 10.5, "HEPscore23": 15.37}),
+        ("undefined", {}),
+        ('"nothing"', {}),
+    ],
+)
+async def test_benchmarks_are_read_as_an_ad(pool: Player, mode: str, specs: str, scores: dict[str, float]) -> None:
+    """The user's own attributes of the same names must not stand for those of the node."""
+    given = f"MachineAttrApelSpecs0 = {specs}\nHEPSPEC = 999\nHEPscore23 = 999\n"
+    put(pool, f"{job_ad('local', 1, end=LATER_JOB).printOld().strip()}\n{given}")
+    for options in ({}, {"components": "auditor"}):
+        [record] = await collect(config(pool, mode, **options), context(pool))
+        assert {score.name: score.value for score in record.components[0].scores} == scores
+
+
+@pytest.mark.parametrize("mode", ["json", "jsonl", "history_paths", "per_job_history_dir"])
+async def test_without_the_library_ads_with_expressions_that_do_not_matter_are_read(
+    pool: Player, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = pool.folder / "without_classad2.py"
+    without.write_text("""print('{"missing": "no module named classad2"}')""")
+    monkeypatch.setattr("auditord_builtin.htcondor.evaluation._PROGRAM", without)
+    rules = [{"name": "Cores", "key": "CpusProvisioned"}, {"name": "Memory", "key": "MemoryProvisioned"}]
+    benchmark = {"name": "HEPSPEC", "key": "MachineAttrApelSpecs0.HEPSPEC"}
+    plain, scored = config(pool, mode, components=rules), [{**rules[0], "scores": [benchmark]}]
+    request = "RequestMemory = ifthenelse(MemoryUsage isnt undefined,MemoryUsage,128)\n"
+    put(pool, f"{job_ad('local', 1, end=LATER_JOB).printOld().strip()}\n{request}")
+    for chosen in (plain, config(pool, mode, components=scored)):
+        assert len(await collect(chosen, context(pool))) == 1
+    put(pool, f"{job_ad('local', 2, end=LATER_JOB).printOld().strip()}\nMachineAttrApelSpecs0 = [ HEPSPEC = 1.5 ]\n")
+    with pytest.raises(AuditordError, match=r"need HTCondor's library: pip install 'auditord\[htcondor\]'"):
+        await collect(config(pool, mode, components=scored), context(pool))
 
 
 async def test_the_wall_clock_time_of_all_runs_is_none_of_each(pool: Player) -> None:
     with pytest.raises(ValidationError, match="keep one"):
-        config(pool, runtime="remote_wall_clock_time", epochs=True)
+        config(pool, runtime="all_runs", epochs=True)
 
 
 async def test_rotations_that_were_lost_are_noticed(pool: Player, caplog: pytest.LogCaptureFixture) -> None:
@@ -177,7 +343,7 @@ async def test_of_several_ads_of_a_job_the_most_complete_counts_and_the_others_a
     pool: Player, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, middle, new = reversed(recorded_ads(THRICE))
-    less = "".join(line for line in old.splitlines(keepends=True) if not line.startswith(("CpusProv", "MemoryProv")))
+    less = "".join(line for line in old.splitlines(keepends=True) if not line.startswith(_CPUS))
     put(pool, less, middle, new)
     at = context(pool)
     records = await collect(config(pool, mode), at)

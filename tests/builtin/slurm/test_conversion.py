@@ -214,6 +214,10 @@ def test_an_end_that_is_missing_is_no_running_job() -> None:
         ({"group": ["bio"]}, False),
         ({"account": ["physics", "biology"]}, True),
         ({"account": ["biology"]}, False),
+        ({"account": ["Physics"]}, True),
+        ({"partition": ["SHORT"]}, True),
+        ({"user": ["Alice"]}, False),
+        ({"group": ["Atlas"]}, False),
         ({"user": ["alice"], "account": ["biology"]}, False),
     ],
 )
@@ -271,10 +275,57 @@ def test_lists_of_steps_are_added_entry_by_entry() -> None:
     assert amounts(classified) == {"Used": 86_402}
 
 
-def test_energy_of_steps_is_not_counted_twice() -> None:
+def energy_step(kind: str, joules: int | str, *, start: int = 0, end: int = 60, nodes: str = "n01") -> dict[str, str]:
+    """A step from and to a second of the job, with its energy in both columns."""
+    times = {"Start": str(1_700_000_000 + start), "End": str(1_700_000_000 + end)}
+    figures = {"ConsumedEnergyRaw": str(joules), "TRESUsageInTot": f"cpu=00:00:10,energy={joules},mem=1K"}
+    return {"JobID": f"7.{kind}", "NodeList": nodes, **times, **figures}
+
+
+SCRIPT = energy_step("batch", 500)
+NOTHING = energy_step("2", "18446744073709551614")
+
+
+@pytest.mark.parametrize(
+    ("row", "steps", "joules"),
+    [
+        ("4000", [SCRIPT, energy_step("0", 1_000, end=20), energy_step("1", 3_000, start=20)], 4_000),
+        ("4000", [SCRIPT, NOTHING, energy_step("0", 1_000, end=20), energy_step("1", 3_000, start=25)], 4_000),
+        ("4000", [SCRIPT, energy_step("0", 1_000), energy_step("1", 3_000)], 3_000),  # at the same time
+        ("", [energy_step("0", 1_000, end=30), energy_step("1", 3_000, start=20, end=50)], 3_000),
+        ("", [energy_step(str(number), 10, start=number, end=number + 1) for number in range(60)], 600),
+        ("4000", [energy_step("0", 1_000), energy_step("1", 3_000, nodes="n02")], 4_000),
+        ("4000", [energy_step("0", 1_000, nodes="n[01-02]"), energy_step("1", 3_000, nodes="n02")], 3_000),
+        ("", [energy_step("interactive", 700), energy_step("0", 100)], 700),
+        ("", [SCRIPT], 500),
+        (
+            "4160000000",
+            [
+                SCRIPT,
+                energy_step("extern", 2_080_000_000),
+                energy_step("0", 2_000_000_000),
+                energy_step("1", 80_000_000),
+            ],
+            2_080_000_000,
+        ),
+    ],
+)
+def test_energy_of_steps_counts_once(row: str, steps: list[dict[str, str]], joules: int) -> None:
+    rules = [
+        {"name": "Energy", "key": "ConsumedEnergyRaw", "key_type": "Energy"},
+        {"name": "Used", "key": "TRESUsageInTot", "sub_key": "energy", "optional": True},
+    ]
+    own = {"ConsumedEnergyRaw": row, "TRESUsageInTot": f"energy={row}" if row else ""}
+    assert amounts(convert_run(config(components=rules), run(*steps, **own))) == {"Energy": joules, "Used": joules}
+
+
+def test_energy_of_steps_without_times_is_not_added_up() -> None:
     rule = {"name": "Energy", "key": "ConsumedEnergyRaw", "key_type": "Energy"}
     steps = [{"ConsumedEnergyRaw": "512"}, {"ConsumedEnergyRaw": "500"}, {"ConsumedEnergyRaw": "18446744073709551614"}]
     assert amounts(convert_run(config(components=[rule]), run(*steps, ConsumedEnergyRaw=""))) == {"Energy": 512}
+    assert amounts(convert_run(config(components=[rule]), run(NOTHING, ConsumedEnergyRaw="4000"))) == {"Energy": 4_000}
+    chosen = config(components=[rule], merge={"ConsumedEnergyRaw": "sum"})
+    assert amounts(convert_run(chosen, run(*steps, ConsumedEnergyRaw=""))) == {"Energy": 1_012}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("512M", 512), ("4000Mn", 8_000), ("1.5Gc", 6_144), ("0n", 0)])

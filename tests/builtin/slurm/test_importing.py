@@ -4,13 +4,22 @@ from typing import Any
 import pytest
 
 from auditord_builtin.slurm.config import SlurmConfig, import_config
+from auditord_builtin.slurm.conversion import Converter
+from auditord_hookspecs.outcomes import Converted
+from tests.builtin.slurm.test_conversion import run
 
 DOCUMENT: dict[str, Any] = {
     "addr": "auditor.example.org",
     "port": 8000,
     "record_prefix": "site",
     "sites": [{"name": "A", "only_if": {"key": "Partition", "matches": "^part1$"}}, {"name": "B"}],
-    "job_filter": {"status": ["completed", "failed"], "partition": ["part1"], "user": [], "typo": 1},
+    "job_filter": {
+        "status": ["completed", "failed"],
+        "partition": ["part1"],
+        "account": ["Physics"],
+        "user": [],
+        "typo": 1,
+    },
     "meta": [
         {"name": "voms", "key": "Comment", "key_type": "Json", "key_allow_empty": True},
         {"name": "Partition", "key": "Partition", "key_type": "String", "only_if": {"key": "User", "matches": "a"}},
@@ -61,6 +70,13 @@ def test_every_option_is_translated_remarked_or_named_as_dropped() -> None:
     assert "4G is 4096" in remarks
     assert "MaxRSS: of all steps" in remarks
     assert "only_if is applied" in imported.comments["collectors.slurm.meta"]
+
+
+def test_an_imported_filter_passes_the_jobs_that_sacct_would_list() -> None:
+    """sacct ignores the case of accounts and partitions; slurmdbd has accounts in lower case."""
+    options = {**options_of(DOCUMENT), "meta": [], "sites": [{"name": "A"}], "components": "auditor"}
+    converted = Converter(SlurmConfig.model_validate(options)).convert(run(Partition="part1", Account="physics"))
+    assert isinstance(converted, Converted)
 
 
 def test_defaults_that_differ_are_written_out() -> None:

@@ -111,10 +111,38 @@ async def test_the_doctor_warns_where_slurm_measures_nothing(gathers: str, sever
     assert "measuring" not in [each.subject async for each in SLURM.check(config(components="auditor"), unmeasured)]
 
 
-def test_cpu_time_that_must_be_there_is_remarked_on() -> None:
+_GPU_SETTINGS = "AccountingStorageTRES   = cpu,mem,energy,node,billing,fs/disk,vmem,pages{more}\nGresTypes = {types}\n"
+
+
+@pytest.mark.parametrize(
+    ("types", "more", "line"),
+    [
+        ("gpu", "", "AccountingStorageTRES=gres/gpu"),
+        ("gpu,shard", ",license/matlab", "AccountingStorageTRES=license/matlab,gres/gpu"),
+        ("gpu", ",gres/gpu", None),
+        ("gpu", ",gres/gpu:a100", None),
+        ("(null)", "", None),
+    ],
+)
+async def test_the_doctor_warns_where_slurm_does_not_account_for_gpus(types: str, more: str, line: str | None) -> None:
+    shown = context(_GPU_SETTINGS.format(types=types, more=more))
+    assert SLURM.check is not None
+    chosen = config(sacct=["/opt/slurm/bin/sacct"])
+    found = [each async for each in SLURM.check(chosen, shown) if each.subject == "GPUs"]
+    assert [(each.severity, each.remedy) for each in found] == (
+        [(Severity.WARNING, f"set {line} in slurm.conf, and restart slurmctld")] if line else []
+    )
+    without = config(sacct=["/opt/slurm/bin/sacct"], components="auditor")
+    assert "GPUs" not in [each.subject async for each in SLURM.check(without, shown)]
+
+
+def test_rules_that_store_a_zero_or_round_a_fraction_away_are_remarked_on() -> None:
     needed = {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time"}
     site = [{"name": "A"}]
     assert SLURM.remarks is not None
     [remark] = SLURM.remarks(config(sites=site, components=[needed]))
     assert "set optional: true" in remark
     assert not [*SLURM.remarks(config(sites=site)), *SLURM.remarks(config(sites=site, components="auditor"))]
+    billing = {"name": "Billing", "key": "AllocTRES", "sub_key": "billing", "optional": True}
+    [remark] = SLURM.remarks(config(sites=site, components=[billing]))
+    assert "component Billing: AllocTRES[billing] can have a fraction" in remark

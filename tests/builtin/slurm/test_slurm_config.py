@@ -31,7 +31,7 @@ def test_states_are_named_long_or_short() -> None:
         ({"clusters": ["a", "b"]}, "must hold {cluster}"),
         ({"clusters": "all"}, "must hold {cluster}"),
         ({"components": [{"name": "X", "key": "a,b"}]}, "cannot be a field of sacct"),
-        ({"merge": {"MaxRSS": "average"}}, "'alloc', 'batch', 'max' or 'sum'"),
+        ({"merge": {"MaxRSS": "average"}}, "'alloc', 'batch', 'energy', 'max' or 'sum'"),
         ({"earliest_datetime": "2024-01-01T00:00:00"}, "timezone"),
         ({"overlap": "-5m"}, "overlap"),
         ({"slice": "0s"}, "at least 1m"),

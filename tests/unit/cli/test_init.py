@@ -82,6 +82,15 @@ def test_with_yes_nothing_is_asked_and_the_defaults_are_cheap(play: Play, tmp_pa
     assert config.components[0].scores == ()
 
 
+def test_gpus_that_slurm_does_not_account_for_are_named_with_the_line_to_add(play: Play, tmp_path: Path) -> None:
+    shown = CONFIG.format(storage="slurmdbd") + "GresTypes = gpu\nAccountingStorageTRES = cpu,mem,energy,billing\n"
+    play(scontrol=shown, sacct="slurm 22.05.8", sinfo="gpu:4")
+    done = call(tmp_path / "a.yml", "--yes")
+    assert "it does not account for GPUs: set AccountingStorageTRES=gres/gpu in slurm.conf" in done.output
+    assert "Records get GPUs once slurm.conf has AccountingStorageTRES=gres/gpu." in (tmp_path / "a.yml").read_text()
+    assert [each.name for each in slurm_of(tmp_path / "a.yml").components][-1] == "GPU"
+
+
 def test_slurm_without_a_database_is_noted_at_the_ends_of_jobs(play: Play, tmp_path: Path) -> None:
     play(scontrol=CONFIG.format(storage="none"), sacct="slurm 22.05.8")
     done = call(tmp_path / "a.yml", "--yes")
