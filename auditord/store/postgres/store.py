@@ -40,7 +40,7 @@ from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import have_few, rolled_part, users_wanted
+from auditord.store.rollups.scope import have_few, have_totals, rolled_part, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -209,7 +209,9 @@ class PostgresRecordStore(RecordStore):
                 await connection.execute(QUERIES["prepare_sums"])
                 rolled = await run(connection, rolled_part(query)) if from_cells else None
                 released = await run(connection, read_released())
-                compiled = compile_aggregate(query, dialect, rolled)
+                # With cells, few records are read, so that the question would take longer.
+                has_totals = rolled is not None or await run(connection, have_totals())
+                compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
                 folding = Folding(query, compiled.parts)
                 async with aclosing(_pages(connection, compiled.statement)) as pages:
                     async for page in pages:

@@ -95,7 +95,7 @@ SUMS: Final = (
     Parameter(
         "usage",
         "Which components to sum, repeated for several: component, or component:score|otherscore for the products with "
-        "scores as well.",
+        "scores as well. Cores, Memory and GPU include CoreSeconds, MemorySeconds and GPUSeconds.",
         USAGE.schema,
     ),
     Parameter(
@@ -304,7 +304,7 @@ def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
 
 def _usage(usage: aggregates.UsageSums) -> UsedComponent:
     scores = {name: _scored(sums) for name, sums in usage.scores.items()}
-    return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores)
+    return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores, usage.known)
 
 
 def _scored(sums: aggregates.ScoreSums) -> ScoredAmounts:
