@@ -30,7 +30,7 @@ from auditord_hookspecs import (
     Reach,
 )
 from auditord_hookspecs.checks import Finding, check_extra, check_folder, check_program, check_readable
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.mapping import component_names, remarks_on_sites
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
@@ -181,6 +181,7 @@ HTCONDOR = CollectorKind(
     job_of=job_of,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: remarks_on_sites(config.sites),
+    provides=component_names,
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,

@@ -34,7 +34,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_readable
 from auditord_hookspecs.http import HttpError
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.mapping import component_names, remarks_on_sites
 from auditord_hookspecs.outcomes import restore
 
 CPU: Final = "prometheus.cpu"
@@ -354,6 +354,7 @@ KUBERNETES: Final = CollectorKind(
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: remarks_on_sites(config.sites),
+    provides=component_names,
     inventory=collect,
     reach=reach,
     check=check,
