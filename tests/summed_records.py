@@ -10,10 +10,11 @@ from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from auditord.client.query_string import matches
-from auditord_hookspecs import Component, Record, aggregates
+from auditord_hookspecs import Component, Record, Window, aggregates
 from auditord_hookspecs.aggregates import KeyValue, exact_score
 from auditord_hookspecs.query import TimeField
 from auditord_hookspecs.records import runtime_seconds
+from auditord_hookspecs.vocabulary import TOTALS
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -37,7 +38,7 @@ def aggregate_records(records: Iterable[Record], query: aggregates.AggregateQuer
         counted = _count(record, query) if matches(record, query.where) else None
         if counted is not None:
             members[tuple([_key_value(counted, dimension) for dimension in query.by])].append(counted)
-    groups = [_group(key, members[key], query.usage) for key in sorted(members, key=_in_order)]
+    groups = [_group(key, members[key], query.usage, query.window) for key in sorted(members, key=_in_order)]
     return aggregates.Aggregates(tuple(groups), query.ticks_per_second)
 
 
@@ -64,15 +65,18 @@ def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue: 
             amounts = [each.amount for each in _named(record, name)]
             return sum(amounts) if amounts else None
         case aggregates.ComponentPresent(name):
-            return bool(_named(record, name))
+            return bool(_named(record, name) or _named(record, TOTALS.get(name, name)))
         case aggregates.ExceedsRuntime(name, factor, per):
             used, others = _named(record, name), [] if per is None else _named(record, per)
+            total = _named(record, TOTALS.get(per or "", ""))
+            if used and total and record.runtime is not None:
+                return sum(each.amount for each in used) > Fraction(factor) * (sum(each.amount for each in total) + 1)
             if not used or record.runtime is None or (per is not None and not others):
                 return False
             most = Fraction(factor) * (record.runtime + 1) * (sum(each.amount for each in others) if others else 1)
             return sum(each.amount for each in used) > most
         case aggregates.ScoreValue(name, score):
-            components = _named(record, name)
+            components = _named(record, name) or _named(record, TOTALS.get(name, name))
             return _score(components[0], score) if components else None
         case aggregates.CalendarPeriod(unit, field, zone):
             moment = record.start_time if field is TimeField.START else counted.stop
@@ -90,29 +94,52 @@ def _first_day(moment: datetime, unit: aggregates.CalendarUnit) -> date:
     return moment.date().replace(day=1, month=moment.month - (moment.month - 1) % months)
 
 
-def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[aggregates.ComponentUsage]) -> aggregates.Group:
+def _group(
+    key: _Key, members: Sequence[_Counted], usage: Sequence[aggregates.ComponentUsage], window: Window | None
+) -> aggregates.Group:
     return aggregates.Group(
         key=key,
         records=len(members),
         runtime=sum(each.runtime for each in members),
         first_stop=min(each.stop for each in members),
         last_stop=max(each.stop for each in members),
-        usage=tuple([_usage(members, each) for each in usage]),
+        usage=tuple([_usage(members, each, window) for each in usage]),
     )
 
 
-def _usage(members: Sequence[_Counted], usage: aggregates.ComponentUsage) -> aggregates.UsageSums:
+def _usage(
+    members: Sequence[_Counted], usage: aggregates.ComponentUsage, window: Window | None
+) -> aggregates.UsageSums:
+    names, known = {usage.component, TOTALS.get(usage.component)}, False
     sums = aggregates.AmountSums()
     split: dict[str, defaultdict[Decimal | None, aggregates.AmountSums]] = {
         score: defaultdict(aggregates.AmountSums) for score in usage.scores
     }
     for counted in members:
-        for component in _named(counted.record, usage.component):
-            part = aggregates.AmountSums(component.amount, component.amount * counted.runtime)
+        for component in [each for each in counted.record.components if each.name in names]:
+            known = True
+            amount = component.amount if component.name == usage.component else 0
+            is_total = component.name in TOTALS.values()
+            time = _share(component.amount, counted, window) if is_total else amount * counted.runtime
+            part = aggregates.AmountSums(amount, time)
             sums += part
             for score, by_value in split.items():
                 by_value[_score(component, score)] += part
-    return aggregates.UsageSums(sums, {score: aggregates.ScoreSums(by_value) for score, by_value in split.items()})
+    scores = {score: aggregates.ScoreSums(by_value) for score, by_value in split.items()}
+    return aggregates.UsageSums(sums, scores, known)
+
+
+def _share(total: int, counted: _Counted, window: Window | None) -> int:
+    """The total, or what it had grown to at the window's end less what it had before, each in whole microseconds."""
+    if window is None:
+        return total
+    start, stop = counted.record.start_time, counted.stop
+    whole = (stop - start) // _MICROSECOND
+    reached = [
+        total * 10**6 if moment >= stop else max(total * 10**6 * ((moment - start) // _MICROSECOND), 0) // whole
+        for moment in (window.start, window.stop)
+    ]
+    return reached[1] - (0 if window.start <= start else reached[0])
 
 
 def _named(record: Record, name: str) -> list[Component]:

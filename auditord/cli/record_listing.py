@@ -25,10 +25,11 @@ from auditord.store.reading import StoredRecords, decoded
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
-from auditord_hookspecs.aggregates import amount_of
+from auditord_hookspecs.aggregates import amount_of, held_amount
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.terminal import check_period, escaped, output, say
+from auditord_hookspecs.vocabulary import HELD, TOTALS
 from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 Cell: TypeAlias = str | int | None
 Export: TypeAlias = Callable[[AsyncIterator[Record], TextIO], Awaitable[int]]
 
-COMPONENT_COLUMNS: Final = ("Cores", "Memory", "GPU", "TotalCPU", "MaxRSS")
+COMPONENT_COLUMNS: Final = (*TOTALS, *HELD, "TotalCPU", "MaxRSS")
 META_COLUMNS: Final = (("site_id", "site"), ("group_id", "group"), ("user_id", "user"))
 CSV_COLUMNS: Final = (
     *("record_id", "start_time", "stop_time", "runtime"),
@@ -64,13 +65,13 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
 
 def _table_row(record: Record) -> list[str]:
     runtime = "open" if record.runtime is None else f"{record.runtime} s"
-    cores = amount_of(record, "Cores")
+    cores = held_amount(record, "Cores")
     return [
         record.record_id,
         *(first_value(record, names) for names in META_COLUMNS),
         f"{record.start_time:%Y-%m-%d %H:%M:%S}",
         runtime,
-        "" if cores is None else str(cores),
+        "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
     ]
 
 

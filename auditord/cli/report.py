@@ -29,7 +29,7 @@ from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, R
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.report import has_implausible, make_report, parts_of, zero
+from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
@@ -527,5 +527,8 @@ def _print(form: str, answer: Answered, most: int | None) -> None:
     by, rows = answer.report.question.by, answer.report.rows
     if by is not None and rows and all(row.label is None for row in rows):
         say(f"remark: no record of this period has the label {by}", err=True)
-    if has_implausible(answer.report):
+    report = answer.report
+    for remark in remarks(report.question, [row.total for row in rows]):
+        say(f"remark: {remark}", err=True)
+    if has_implausible(report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)

@@ -27,7 +27,9 @@ from auditord_hookspecs.query import (
     MetaContainsAny,
     TimeCompares,
     TimeField,
+    Window,
 )
+from auditord_hookspecs.vocabulary import TOTALS, share_of, total_of
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.zones import UTC_NAME, day_of
 
@@ -159,7 +161,8 @@ def _key_value(value: str | int | None, dimension: aggregates.Dimension) -> KeyV
 
 
 def _used(used: Mapping[str, Any], scores: Sequence[str]) -> aggregates.UsageSums:  # Any: JSON
-    return aggregates.UsageSums(_amounts(used), {score: _scored(used["scores"][score]) for score in scores})
+    scored = {score: _scored(used["scores"][score]) for score in scores}
+    return aggregates.UsageSums(_amounts(used), scored, used.get("known", True))
 
 
 def _scored(scored: Mapping[str, Any]) -> aggregates.ScoreSums:  # Any: JSON
@@ -228,14 +231,14 @@ class _Sums:
         self._records = 0
         self._ticks = 0
         self._first = self._last = stop
-        self._usage = [_Usage(each) for each in query.usage]
+        self._usage = [_Usage(each, query.window) for each in query.usage]
 
     def add(self, record: Record, stop: datetime, ticks: int) -> None:
         self._records += 1
         self._ticks += ticks
         self._first, self._last = min(self._first, stop), max(self._last, stop)
         for usage in self._usage:
-            usage.add(record, ticks)
+            usage.add(record, stop, ticks)
 
     def as_group(self, key: Key) -> aggregates.Group:
         usage = tuple([each.as_sums() for each in self._usage])
@@ -245,24 +248,40 @@ class _Sums:
 class _Usage:
     """The running sums over the components of one name."""
 
-    def __init__(self, usage: aggregates.ComponentUsage) -> None:
+    def __init__(self, usage: aggregates.ComponentUsage, window: Window | None) -> None:
         self._component = usage.component
+        self._total = total_of(usage.component)
+        self._window = window
+        self._known = False
         self._sums = aggregates.AmountSums()
         self._scores: dict[str, defaultdict[Decimal | None, aggregates.AmountSums]] = {
             score: defaultdict(aggregates.AmountSums) for score in usage.scores
         }
 
-    def add(self, record: Record, ticks: int) -> None:
+    def add(self, record: Record, stop: datetime, ticks: int) -> None:
         for component in record.components:
-            if component.name == self._component:
-                part = aggregates.AmountSums(component.amount, component.amount * ticks)
+            if component.name in {self._component, self._total}:
+                is_total = component.name == self._total
+                time = self._share(component.amount, record, stop) if is_total else component.amount * ticks
+                part = aggregates.AmountSums(component.amount if component.name == self._component else 0, time)
                 self._sums += part
+                self._known = True
                 for score, by_value in self._scores.items():
                     by_value[_score(component, score)] += part
 
+    def _share(self, total: int, record: Record, stop: datetime) -> int:
+        """Return the part of a total within the window in microseconds, or the total in seconds without a window."""
+        if self._window is None:
+            return total
+        start = record.start_time
+        moments = [start, stop, self._window.start, self._window.stop]
+        return share_of(total, *[(moment - start) // _MICROSECOND for moment in moments])
+
     def as_sums(self) -> aggregates.UsageSums:
         return aggregates.UsageSums(
-            self._sums, {score: aggregates.ScoreSums(dict(by_value)) for score, by_value in self._scores.items()}
+            self._sums,
+            {score: aggregates.ScoreSums(dict(by_value)) for score, by_value in self._scores.items()},
+            self._known,
         )
 
 
@@ -287,12 +306,13 @@ def _key_of(record: Record, stop: datetime, dimension: aggregates.Dimension) -> 
         case aggregates.ComponentAmount(name):
             return aggregates.amount_of(record, name)
         case aggregates.ComponentPresent(name):
-            return any(each.name == name for each in record.components)
+            return any(each.name in {name, TOTALS.get(name)} for each in record.components)
         case aggregates.ExceedsRuntime(name, _, per):
-            amounts = [aggregates.amount_of(record, each or "") for each in (name, per)]
-            return dimension.holds(amounts[0], record.runtime, amounts[1])
+            names = (name, per, TOTALS.get(per or ""))
+            amount, times, total = [aggregates.amount_of(record, each or "") for each in names]
+            return dimension.holds(amount, record.runtime, times, total)
         case aggregates.ScoreValue(name, score):
-            first = next((each for each in record.components if each.name == name), None)
+            first = next((each for each in record.components if each.name in {name, TOTALS.get(name)}), None)
             return None if first is None else _score(first, score)
         case aggregates.CalendarPeriod(unit, field, zone):
             moment = record.start_time if field is TimeField.START else stop

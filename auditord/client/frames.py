@@ -5,6 +5,8 @@
 - ``runtime``: whole seconds; missing for open records;
 - ``meta.<key>``: list of texts, all values of the key in their order; a text if the key is exploded;
 - ``amount.<component>``: integer; the sum if a name occurs more than once, capped to 63 bits;
+- ``seconds.Cores``, ``seconds.Memory``, ``seconds.GPU``: integer; amount times runtime, or the total that the record
+  has instead (``CoreSeconds`` and so on), capped to 63 bits;
 - ``score.<component>.<name>``: float, of the first component of that name.
 
 Values that a record lacks are missing. ``explode`` names meta keys: a record has one row for each value of the key (for
@@ -21,7 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auditord.client.exchange import ClientError
 from auditord_hookspecs import Record
+from auditord_hookspecs.aggregates import held_time
 from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.vocabulary import TOTALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +109,7 @@ def _library(name: str, extra: str) -> Any:  # Any: a module that need not be in
 def _kind(column: str, exploded: Collection[str]) -> str:
     if column in _TIMES:
         return "time"
-    if column == "runtime" or column.startswith("amount."):
+    if column == "runtime" or column.startswith(("amount.", "seconds.")):
         return "integer"
     if column.startswith("score."):
         return "float"
@@ -151,4 +155,5 @@ def _cells(record: Record) -> dict[str, Any]:  # Any: as Columns
         cells[name] = min(cells.get(name, 0) + component.amount, MAX_AMOUNT)
         for score in component.scores:
             cells.setdefault(f"score.{component.name}.{score.name}", score.value)
-    return cells
+    times = {f"seconds.{name}": held_time(record, name) for name in TOTALS}
+    return cells | {name: min(time, MAX_AMOUNT) for name, time in times.items() if time is not None}

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from auditord.client.exchange import UnsupportedQuery
 from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query
 from auditord_hookspecs import query as queries
+from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import format_time
 
@@ -257,11 +258,9 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
 
 
 def _is_implausible(record: Record) -> bool:
-    runtime, names = record.runtime, {each.name for each in record.components}
-    if runtime is None or runtime < 0 or not {"Cores", "TotalCPU"} <= names:
+    runtime, names = record.runtime, ("TotalCPU", "Cores", "CoreSeconds")
+    if runtime is None or runtime < 0:
         return False
-    return _EXCESS.holds(_amount(record, "TotalCPU"), runtime, _amount(record, "Cores"))
-
-
-def _amount(record: Record, name: str) -> int:
-    return min(sum(each.amount for each in record.components if each.name == name), MAX_AMOUNT)
+    amounts = [amount_of(record, name) for name in names]
+    cpu, cores, total = [None if amount is None else min(amount, MAX_AMOUNT) for amount in amounts]
+    return _EXCESS.holds(cpu, runtime, cores, total)

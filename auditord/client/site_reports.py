@@ -34,7 +34,9 @@ class DaySums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     day: Annotated[date, Meta(description="the day, in UTC.")]
     records: Annotated[_Sum, Meta(description="the number of records.")] = 0
     runtime: Annotated[_Sum, Meta(description="the sum of the runtimes, in seconds.")] = 0
-    core_seconds: Annotated[_Sum, Meta(description="the sum of ``Cores`` times runtime in seconds.")] = 0
+    core_seconds: Annotated[
+        _Sum, Meta(description="the sum of ``Cores`` times runtime in seconds, and of ``CoreSeconds``.")
+    ] = 0
 
 
 class SiteReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """The kinds of the installed hook modules, and the configuration models of their instances."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union
@@ -10,6 +11,7 @@ from pydantic import Field, create_model, model_validator
 
 from auditord.config.documents import is_section
 from auditord.config.model import Configuration, InstanceName, SenderSource, kind_of
+from auditord.reporting.measures import CORES, CPU_TIME, MEASURES
 from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
@@ -23,6 +25,7 @@ from auditord_hookspecs import (
     TransformKind,
 )
 from auditord_hookspecs.kinds import AnyKind
+from auditord_hookspecs.vocabulary import TOTALS
 
 V = TypeVar("V")
 
@@ -81,6 +84,7 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     return [
         *_unshown_users(configuration),
         *_many_labels(configuration),
+        *_undelivered(configuration, kinds),
         *(
             f"collectors.{name}: {remark}"
             for name, config in configuration.collectors.items()
@@ -88,6 +92,40 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
             for remark in say(config)
         ),
     ]
+
+
+def needed(configuration: Configuration, kinds: InstalledKinds) -> Mapping[str, Sequence[str]]:
+    """Return the needed components, with what needs them: measures of the overview, pledges, enabled plugins."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in (CORES, CPU_TIME):  # other measures say in reports that they are unknown
+        measures = ", ".join(each.name for each in MEASURES.values() if name in each.components)
+        found[name].append(f"reports ({measures})")
+    if configuration.pledges:
+        found[CORES].append("pledges")
+    for instance, config in configuration.plugins.items():
+        if config.enabled and (needs := kinds.plugins[kind_of(config)].needs) is not None:
+            for name in dict.fromkeys(needs(config)):
+                found[name].append(f"plugins.{instance}")
+    return found
+
+
+def _undelivered(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+    """Return a remark for each needed component that no enabled collector delivers, unless one's are unknown."""
+    collectors = [each for each in configuration.collectors.values() if each.enabled]
+    provided = [kinds.collectors[kind_of(each)].provides for each in collectors]
+    if not collectors or None in provided:
+        return []
+    names = {name for provides, each in zip(provided, collectors, strict=True) if provides for name in provides(each)}
+    return [
+        f"collectors: none delivers {in_either_form(name)}, needed by {', '.join(users)}: add it to components"
+        for name, users in needed(configuration, kinds).items()
+        if names.isdisjoint({name, TOTALS.get(name, name)})
+    ]
+
+
+def in_either_form(name: str) -> str:
+    """Return the name of a component, and of its total if it has one."""
+    return f"{name} or {TOTALS[name]}" if name in TOTALS else name
 
 
 def _unshown_users(configuration: Configuration) -> list[str]:

@@ -25,7 +25,8 @@ VIEW: Final = """
 CREATE TEMP VIEW records AS
 SELECT
     daemon, record_id, epoch_us(start_time) AS start_time, epoch_us(stop_time) AS stop_time, runtime, site, user_group,
-    user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
+    user_name, more, cores, memory, gpu, total_cpu, core_seconds, memory_seconds, gpu_seconds, meta, components,
+    document, release,
     list_transform(components, lambda each: struct_pack(name := each.name, scores := each.scores)) AS score_set
 FROM lake
 """
@@ -65,8 +66,10 @@ class LakeDialect(Dialect):
     """A value as JSON text."""
     amounts: ClassVar[LiteralString]
     """Sum of the amounts of components or, where it could overflow, the amounts separated by commas."""
-    total: ClassVar[LiteralString] = "sum({})"
+    sum: ClassVar[LiteralString] = "sum({})"
     """Sum of whole numbers."""
+    quotient: ClassVar[LiteralString] = "CAST(({0} - {0} % {1}) / {1} AS DECIMAL(38, 0))"
+    """The quotient of whole numbers, rounded down."""
     wide: ClassVar[LiteralString]
     """A whole number converted to a type with 38 digits."""
     high: ClassVar[LiteralString]
@@ -181,14 +184,28 @@ class LakeDialect(Dialect):
 
     @override
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
+        return ["count(*)", "min(stopped)", "max(stopped)", self.sum.format("ran")], WHOLE
 
     @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Return sums of amounts and, in two parts, of products. The sum of four billion products fits 38 digits."""
         del component
         high, low = self.wide.format(self.high.format(amount)), self.wide.format(self.low.format(amount))
-        return [self.total.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)
+        return [self.sum.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)
+
+    @override
+    def total(self, total: LiteralString, window: Window | None) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        wide = self.wide.format(total)
+        if window is None:
+            return [f"sum({wide})"], WHOLE, ()
+        first, end = self.literal_moment(window.start), self.literal_moment(window.stop)
+        crosses: LiteralString = f"(started < {first} OR stopped > {end})"
+        before, until = f"(greatest({first}, started) - started)", f"(least({end}, stopped) - started)"
+        until, before = (
+            self.quotient.format(f"({wide} * 1000000 * {each})", "(stopped - started)") for each in (until, before)
+        )
+        inside: LiteralString = f"sum(CASE WHEN NOT {crosses} THEN {wide} END)"
+        return [inside, f"sum(CASE WHEN {crosses} THEN {until} - {before} END)"], WHOLE, WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +243,4 @@ class DuckDbDialect(LakeDialect):
     amounts = "list_sum(list_transform({}, lambda each: CAST(each.amount AS HUGEINT)))"
     wide = "CAST({} AS HUGEINT)"
     high = "{} >> 31"
+    quotient = "({0} // {1})"

@@ -57,7 +57,7 @@ SCHEMA: Final = Schema(
     NestedField(5, "site", StringType(), required=False, doc="first value of site_id, or else of site"),
     NestedField(6, "user_group", StringType(), required=False, doc="first value of group_id, or else of group"),
     NestedField(7, "user_name", StringType(), required=False, doc="first value of user_id, or else of user"),
-    NestedField(8, "more", BooleanType(), required=False, doc="true: the columns site to total_cpu are incomplete"),
+    NestedField(8, "more", BooleanType(), required=False, doc="true: columns of labels and amounts are incomplete"),
     NestedField(
         9, "cores", LongType(), required=False, doc="sum over all components of this name, as in the next three columns"
     ),
@@ -76,6 +76,9 @@ SCHEMA: Final = Schema(
     NestedField(20, "release", LongType(), required=False, doc="null: the record is also in a record store"),
     NestedField(21, "daemon", StringType(), required=True, doc="its lake.name; ids are unique within a daemon"),
     NestedField(22, "batch", LongType(), required=True, doc="the daemon's batch that wrote the row"),
+    NestedField(23, "core_seconds", LongType(), required=False, doc="cores times seconds, instead of cores"),
+    NestedField(24, "memory_seconds", LongType(), required=False),
+    NestedField(25, "gpu_seconds", LongType(), required=False),
 )
 """Schema of a new table, in which pyiceberg numbers the fields itself. A later column must not be required, because
 earlier rows lack it. It is added when a daemon that knows it opens the table. Meta keys and components are in lists, so

@@ -20,7 +20,8 @@ VIEW: Final = """
 CREATE TEMPORARY VIEW records AS
 SELECT
     daemon, record_id, unix_micros(start_time) AS start_time, unix_micros(stop_time) AS stop_time, runtime, site,
-    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
+    user_group, user_name, more, cores, memory, gpu, total_cpu, core_seconds, memory_seconds, gpu_seconds, meta,
+    components, document, release,
     named_struct('names', components.name, 'scores', components.scores) AS score_set,
     start_time AS started_at, stop_time AS stopped_at
 FROM lake
@@ -51,6 +52,7 @@ class SparkDialect(ClusterDialect):
     any_component = "exists(components, each -> {})"
     first = "get({}, 0)"
     as_json = "to_json({})"
+    wide = "CAST({} AS DECIMAL(38, 0))"
     amounts = "nullif(array_join(transform({}, each -> CAST(each.amount AS STRING)), ','), '')"
 
     @override

@@ -34,7 +34,8 @@ RECORDS: Final = f"""
 WITH records AS (
     SELECT
         daemon, record_id, {_MICROS.format("start_time")} AS start_time, {_MICROS.format("stop_time")} AS stop_time,
-        runtime, site, user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
+        runtime, site, user_group, user_name, more, cores, memory, gpu, total_cpu, core_seconds, memory_seconds,
+        gpu_seconds, meta, components, document, release,
         {_SCORE_SET} AS score_set,
         start_time AS started_at, stop_time AS stopped_at
     FROM {{table}} FOR VERSION AS OF {{snapshot}}
@@ -65,7 +66,7 @@ class TrinoDialect(ClusterDialect):
     first = "element_at({}, 1)"
     as_json = "json_format(CAST({} AS JSON))"
     amounts = "reduce({}, CAST(NULL AS DECIMAL(38, 0)), (sum, each) -> coalesce(sum, 0) + each.amount, sum -> sum)"
-    total = "sum(CAST({} AS DECIMAL(38, 0)))"
+    sum = "sum(CAST({} AS DECIMAL(38, 0)))"
     wide = "CAST({} AS DECIMAL(38, 0))"
     high = "bitwise_right_shift_arithmetic({}, 31)"
     low = "bitwise_and({}, 2147483647)"

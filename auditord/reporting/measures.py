@@ -1,11 +1,10 @@
 """Measures of usage: names, units, and how they are computed from the store's sums.
 
-Figures are exact fractions, which are rounded only for display. The components have the names and units of the
-collectors: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, its peak ``MaxRSS`` in bytes,
-``Energy`` in joules, ``WaitTime`` in seconds.
+Figures are exact fractions, which are rounded only for display. The components have the names and units of
+:mod:`auditord_hookspecs.vocabulary`. Sums of a held amount, such as ``Cores``, include its total.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -13,6 +12,7 @@ import msgspec
 
 from auditord_hookspecs.aggregates import ComponentUsage
 from auditord_hookspecs.query import MOST_CPU_TIME
+from auditord_hookspecs.vocabulary import TOTALS
 
 DEFAULT_SCORE: Final = "HEPscore23"
 """The benchmark by which core hours are weighted if none is named."""
@@ -51,6 +51,10 @@ class Figure(msgspec.Struct, frozen=True):
     base: Fraction | None = None
 
     def __add__(self, other: "Figure") -> "Figure":
+        if self.base == 0 and not self.amount:
+            return other
+        if other.base == 0 and not other.amount:
+            return self
         if self.base is None and other.base is None:
             return Figure(self.amount + other.amount)
         return Figure(self.amount + other.amount, (self.base or 0) + Fraction(other.base or 0))
@@ -63,8 +67,14 @@ class Figure(msgspec.Struct, frozen=True):
         return self.amount / self.base if self.base else None
 
 
+UNKNOWN: Final = Figure(base=Fraction(0))
+"""A figure without a value. Nothing changes when it is added."""
+
+
 class Sums(msgspec.Struct, frozen=True):
     """The sums over one group of records.
+
+    A component in ``unknown`` occurs in none of the records, so its sums are not zero, but unknown.
 
     Args:
         records: the number of records.
@@ -79,6 +89,7 @@ class Sums(msgspec.Struct, frozen=True):
     amounts: Mapping[str, Exact]
     products: Mapping[str, Exact]
     scored: Mapping[str, Exact]
+    unknown: Collection[str]
     ticks_per_second: int
     co2_per_kwh: Fraction = Fraction(0)
 
@@ -128,6 +139,18 @@ class Measure(msgspec.Struct, frozen=True):
         """Return the components to request from the store."""
         scores = (score,) if self.scored else ()
         return tuple(ComponentUsage(name, scores) for name in self.components)
+
+    def figure(self, sums: Sums) -> Figure:
+        """Return the figure of a group. It has no value if the records lack a component or the score."""
+        is_unscored = self.scored and not sums.scored[CORES] and bool(sums.products[CORES])
+        is_unknown = is_unscored or any(name in sums.unknown for name in self.components)
+        return UNKNOWN if is_unknown else self.compute(sums)
+
+    def remark(self, score: str) -> str:
+        """Return the remark on a report with figures that have no value."""
+        names = " and ".join(f"{name} (or {TOTALS[name]})" if name in TOTALS else name for name in self.components)
+        with_score = f" with the score {score}" if self.scored else ""
+        return f"{self.title}: unknown where no record has {names}{with_score}"
 
 
 def _score_hours(sums: Sums) -> Figure:

@@ -11,9 +11,10 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, Exact, Figure, Measure, Sums
+from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, UNKNOWN, Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot, nearest_float
+from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.zones import zone_named
 
 Label: TypeAlias = str | None
@@ -26,17 +27,23 @@ Vector: TypeAlias = Sequence[Exact]
 """The sums behind figures, which can be added up; see :class:`Vectors`."""
 
 _NOTHING: Final = Figure()
-_NO_RATIO: Final = Figure(base=Fraction(0))
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
+
+_SUMS: Final = 4
+"""The sums of each component in a vector."""
+
+_ZERO: Final = frozenset([each.name for each in QUANTITIES.values() if each.absent_is_zero])
+"""The quantities of which a record without the component has none."""
 
 
 @dataclass(frozen=True)
 class Vectors:
     """Converts the sums of one question to vectors, and vectors to figures.
 
-    A vector contains the number of records, their runtime and, for each component, the amount, amount times runtime and
-    amount times score times runtime. If a measure needs the CPU time, the same follows for the records that have one.
+    A vector contains the number of records, their runtime and, for each component, the amount, amount times runtime,
+    amount times score times runtime, and a positive number if it is known. If a measure needs the CPU time, the same
+    follows for the records that have one.
     """
 
     question: Question
@@ -55,7 +62,7 @@ class Vectors:
     @property
     def nothing(self) -> Vector:
         """The sums over no records."""
-        return [0] * ((2 + 3 * len(self.names)) * (2 if self.are_double else 1))
+        return [0] * ((2 + _SUMS * len(self.names)) * (2 if self.are_double else 1))
 
     def by_label(self, answer: Aggregates) -> "Mapping[Label, Cells]":
         """Return the cells of an answer by row, unordered."""
@@ -71,25 +78,24 @@ class Vectors:
         found: list[Exact] = [group.records, group.runtime]
         for usage in group.usage:
             scored = [Fraction(sums.amount_runtime) for sums in usage.scores.values()]
-            found += (usage.sums.amount, usage.sums.amount_runtime, scored[0] if scored else 0)
+            found += (usage.sums.amount, usage.sums.amount_runtime, scored[0] if scored else 0, int(usage.known))
         if self.are_double:
             found += found if has_cpu_time else [0] * len(found)
         return found
 
     def cell(self, vector: Vector) -> Cell:
         """Return the figures of a vector."""
-        every = self._sums(vector)
-        counted = self._sums(vector[len(vector) // 2 :]) if self.are_double else every
-        return tuple(
-            measure.compute(counted if measure.needs_cpu_time else every) for measure in self.question.measures
-        )
+        every = self._sums(vector, has_records=vector[0] > 0)
+        counted = self._sums(vector[len(vector) // 2 :], has_records=vector[0] > 0) if self.are_double else every
+        return tuple(measure.figure(counted if measure.needs_cpu_time else every) for measure in self.question.measures)
 
-    def _sums(self, vector: Vector) -> Sums:
-        amounts, products, scored = (
-            dict(zip(self.names, vector[at::3][: len(self.names)], strict=True)) for at in (2, 3, 4)
+    def _sums(self, vector: Vector, *, has_records: bool) -> Sums:
+        amounts, products, scored, known = (
+            dict(zip(self.names, vector[at::_SUMS][: len(self.names)], strict=True)) for at in range(2, 2 + _SUMS)
         )
+        unknown = {name for name, number in known.items() if has_records and not number and name not in _ZERO}
         intensity = self.question.co2_per_kwh or Fraction(0)
-        return Sums(vector[0], vector[1], amounts, products, scored, self.ticks_per_second, intensity)
+        return Sums(vector[0], vector[1], amounts, products, scored, unknown, self.ticks_per_second, intensity)
 
 
 class Cells(Mapping[date | None, Cell]):
@@ -138,6 +144,10 @@ class Cells(Mapping[date | None, Cell]):
             begin: [number - other for number, other in zip(sums, known.get(begin, self._vectors.nothing), strict=True)]
             for begin, sums in self._sums.items()
         }
+        for sums in left.values():
+            for begin in (0, len(sums) // 2) if self._vectors.are_double else (0,):
+                for at in range(begin + 2, begin + 2 + _SUMS * len(self._vectors.names), _SUMS):
+                    sums[at + 3] = int(bool(sums[at] or sums[at + 1]))  # differences of flags mean nothing
         return Cells(self._vectors, {begin: sums for begin, sums in left.items() if sums[0] > 0})
 
 
@@ -223,6 +233,16 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
     return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
 
 
+def remarks(question: Question, cells: Iterable[Cell]) -> list[str]:
+    """Return a remark for each measure that has no value in one of the cells, since records lack a component."""
+    found = list(cells)
+    return [
+        measure.remark(question.score)
+        for at, measure in enumerate(question.measures)
+        if measure.components and any(cell[at].value is None for cell in found)
+    ]
+
+
 def has_implausible(report: Report) -> bool:
     """Return whether a row has an implausible efficiency, because CPU times are wrong."""
     at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)
@@ -242,7 +262,7 @@ def zero(measures: Sequence[Measure]) -> Cell:
 
 
 def _nothing(measure: Measure) -> Figure:
-    return _NO_RATIO if measure.ratio else _NOTHING
+    return UNKNOWN if measure.ratio else _NOTHING
 
 
 def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:

@@ -220,8 +220,15 @@ def json_pieces(grid: Grid) -> Iterator[str]:
         yield separator + _json({"label": row.label, "total": named(row.total), "bins": binned(row)})
         separator = ",\n"
     partial = {begin.isoformat(): _days(part) for begin, part in parts_of(question, grid.bins).items()}
-    rest = {"total": named(grid.totals.total), "bins": binned(grid.totals), "partial": partial}
+    remarks = _remarks(grid)
+    rest = {"total": named(grid.totals.total), "bins": binned(grid.totals), "partial": partial, "remarks": remarks}
     yield f"\n], {_json(rest)[1:]}\n"
+
+
+def _remarks(grid: Grid) -> list[str]:
+    """Return why totals are empty."""
+    measures = zip(grid.question.measures, grid.totals.total, strict=True)
+    return [each.remark(grid.question.score) for each, total in measures if each.components and total is None]
 
 
 def _json(value: object) -> str:
@@ -380,4 +387,5 @@ def _about(grid: Grid) -> Iterator[Line]:
         yield ("from", f"{window.start:%Y-%m-%d %H:%M}")
         yield ("to, not included", f"{window.stop:%Y-%m-%d %H:%M}")
     yield ("time zone", question.zone)
+    yield from (("remark", remark) for remark in _remarks(grid))
     yield from question.filters

@@ -36,6 +36,7 @@ from auditord_hookspecs import (
     UsageSums,
 )
 from auditord_hookspecs.aggregates import SUMS_PER_GROUP, KeyValue, exact_score, in_order
+from auditord_hookspecs.vocabulary import HELD
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
@@ -80,6 +81,7 @@ class Part(msgspec.Struct, frozen=True):
         runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
             the last stop time in microseconds; None if these four are missing.
         usage: for each of these positions in the query's ``usage``, the limbs of amount and of amount times runtime.
+        totals: for each of these positions, which follow, the limbs of the total in seconds, and of that in ticks.
         kind: the kind of rows that are summed up.
         has_numbers: whether each position also has the number of records with the component.
     """
@@ -88,6 +90,7 @@ class Part(msgspec.Struct, frozen=True):
     usage: tuple[tuple[int, Limbs, Limbs], ...]
     kind: Kind = Kind.RECORDS
     has_numbers: bool = False
+    totals: tuple[tuple[int, Limbs, Limbs], ...] = ()
 
     @property
     def sign(self) -> int:
@@ -108,11 +111,13 @@ class _ScoreSum:
 class _Usage:
     query: ComponentUsage
     by_score: Mapping[str, dict[Decimal | None, _ScoreSum]]
+    records: int = 0
     amount: int = 0
     amount_runtime: int = 0
 
     def add(self, records: int, amount: int, amount_runtime: int, scores: Scores) -> int:
         """Add to the sums, and return how many values of scores are new."""
+        self.records += records
         self.amount += amount
         self.amount_runtime += amount_runtime
         new = 0
@@ -137,7 +142,7 @@ class _Usage:
             )
             for score, by_value in self.by_score.items()
         }
-        return UsageSums(AmountSums(self.amount, self.amount_runtime), scores)
+        return UsageSums(AmountSums(self.amount, self.amount_runtime), scores, self.records > 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -241,7 +246,17 @@ class Folding:
             usage, sign = group.usage[position], part.sign
             if amount is not None and product is not None:
                 found = scores if component is None else component_scores(usage.query.component, component)
-                if new := usage.add(sign * int(records), sign * amount, sign * product, found):
+                time = 0 if usage.query.component in HELD else product
+                if new := usage.add(sign * int(records), sign * amount, sign * time, found):
+                    self._size.add(0, new)
+        for position, of_seconds, of_ticks in part.totals:
+            seconds, ticks = _number(numbers, of_seconds), _number(numbers, of_ticks)
+            records = (next(numbers) or 0) if part.has_numbers else 1
+            usage = group.usage[position]
+            if seconds is not None or ticks is not None:
+                found = scores if component is None else component_scores(usage.query.component, component)
+                time = (seconds or 0) * self._query.ticks_per_second + (ticks or 0)
+                if new := usage.add(part.sign * int(records), 0, part.sign * time, found):
                     self._size.add(0, new)
 
     def _group(self, key: _Key) -> _Group:
@@ -323,7 +338,7 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
         )
         for score, sums in one.scores.items()
     }
-    return UsageSums(one.sums + other.sums, scores)
+    return UsageSums(one.sums + other.sums, scores, one.known or other.known)
 
 
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the database's driver gives them
@@ -346,12 +361,16 @@ def _ordered(keys: Collection[_Key]) -> list[_Key]:
 
 
 def set_of_scores(text: str) -> Scores:
-    """Return the scores of a record, from the text of :func:`auditord.store.rows.scores_text`."""
+    """Return the scores of a record, from the text of :func:`auditord.store.rows.scores_text`.
+
+    The scores of a total are also those of the held amount that it replaces.
+    """
     components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
     return {
-        (component, score.name): exact_score(score.value)
+        (name, score.name): exact_score(score.value)
         for component, scores in components
         for score in reversed(scores)  # of several with one name, the first is kept
+        for name in (component, HELD.get(component, component))
     }
 
 
@@ -389,5 +408,5 @@ def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: Scores) -> b
     """Return the value of the dimension from a flag or semicolon-separated numbers; NULL means that one is unknown."""
     if not (isinstance(value, str) and ";" in value):
         return bool(int(value or 0))
-    amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]
-    return dimension.holds(amount, runtime, per[0] if per else None)
+    amount, runtime, *per = [_amount(number or None, {}) for number in value.split(";")]
+    return dimension.holds(amount, runtime, *(per or [None]))

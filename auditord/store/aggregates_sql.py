@@ -22,10 +22,19 @@ from auditord.store.conditions import can_be_there, compile_condition, compile_d
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, Level, Segment, first_moment, zone_of_key
 from auditord.store.rollups.scope import Rolled, Scope
-from auditord.store.sql import Columns, Sql, join, literal
+from auditord.store.sql import Columns, Sql, any_of, join, literal, repeated
 from auditord.store.work import as_json
-from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
+from auditord_hookspecs import (
+    AggregateQuery,
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    ScoreValue,
+    Window,
+)
 from auditord_hookspecs.query import AnyOf
+from auditord_hookspecs.vocabulary import TOTALS, total_of
 
 
 class CompiledAggregate(msgspec.Struct, frozen=True):
@@ -41,6 +50,8 @@ class _Source(msgspec.Struct, frozen=True):
     Args:
         rows: the tables, and the condition on them.
         amounts: columns, by their positions in the query's ``usage``.
+        totals: columns of the totals of held amounts, likewise.
+        window: limits the share of totals.
         scores: the scores of the component that is read from documents; None for a part that reads records.
         sums: the columns of cells; None for records.
         has_records: whether records are counted; False for the cells of components without columns.
@@ -56,6 +67,8 @@ class _Source(msgspec.Struct, frozen=True):
     sums: Sql | None = None
     has_records: bool = True
     local: tuple[str, Sql] | None = None
+    totals: Mapping[int, Sql] = msgspec.field(default_factory=dict[int, Sql])
+    window: Window | None = None
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -66,12 +79,23 @@ class _Shown(msgspec.Struct, frozen=True):
     width: int
 
 
-def compile_aggregate(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None) -> CompiledAggregate:
-    """Compile the whole query into one statement, which reads roll-ups as far as they answer it."""
+def compile_aggregate(
+    query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None, *, has_totals: bool = True
+) -> CompiledAggregate:
+    """Compile the whole query into one statement, which reads roll-ups as far as they answer it.
+
+    Args:
+        query: the query.
+        dialect: the SQL of the database.
+        rolled: the part that roll-ups answer, if any.
+        has_totals: whether any record has the total of a held amount. If none has, reading them would take a tenth of
+            the time of a sum.
+    """
     if query.window is not None and query.window.start == query.window.stop:
         query = replace(query, where=AnyOf())  # without records; a job that runs at this instant has no time in it
     has_numbers = rolled is not None and rolled.has_removals
-    sources = list(_sources(query, dialect, rolled))
+    names = {at: total for at, usage in enumerate(query.usage) if (total := total_of(usage.component)) is not None}
+    sources = list(_sources(query, dialect, rolled, names if has_totals else {}))
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
     width = max(len(columns) for _, columns in sums)
     statements = [
@@ -81,55 +105,75 @@ def compile_aggregate(query: AggregateQuery, dialect: Dialect, rolled: Rolled | 
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
 
 
-def _sources(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None) -> Iterator[_Source]:
+def _sources(
+    query: AggregateQuery, dialect: Dialect, rolled: Rolled | None, totals: Mapping[int, str]
+) -> Iterator[_Source]:
+    """Yield the input of all parts. ``totals`` has the names of totals by position in the query's ``usage``."""
     finished, *opened = _states(query, dialect, Columns.COMPLETE)
     if rolled is None or not isinstance(dialect, StoreDialect):
-        yield _complete_source(query, finished, dialect)
+        yield _complete_source(query, finished, dialect, totals)
     else:
         yield from _rolled_sources(rolled.scope, dialect)
-        yield from _unread_sources(rolled, dialect)
+        yield from _unread_sources(rolled, dialect, totals)
         for edge in rolled.scope.edges():
-            yield _complete_source(query, _states(edge, dialect, Columns.COMPLETE)[0], dialect)
+            yield _complete_source(query, _states(edge, dialect, Columns.COMPLETE)[0], dialect, totals)
     for state in opened:
-        yield _complete_source(query, state, dialect)
+        yield _complete_source(query, state, dialect, totals)
     states = _states(query, dialect, Columns.INCOMPLETE)
     for state in states:
         rows = _rows(dialect.records, [state.condition, Sql(dialect.more)])
         yield _Source(rows, state, Columns.INCOMPLETE, {})
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
-            scores: LiteralString = dialect.scores if usage.scores else "'[]'"
-            likely = dialect.mentions(usage.component)
-            named = Sql(f"{dialect.name} = %s", (usage.component,))
             for state in states:
-                conditions = [state.condition, Sql(dialect.more), likely, named]
-                rows = _rows(f"{dialect.records}, {dialect.components}", conditions)
-                yield _Source(rows, state, Columns.INCOMPLETE, {at: Sql(dialect.amount)}, scores)
+                yield _listed_source(query, at, state, dialect, totals.get(at))
 
 
-def _complete_source(query: AggregateQuery, state: State, dialect: Dialect) -> _Source:
+def _listed_source(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
+    """Return the components of one name, and those of its total, in the documents of incomplete records."""
+    component = query.usage[at].component
+    names = [component] if total is None or total == component else [component, total]
+    likely, named = any_of(list(map(dialect.mentions, names))), repeated("%s", ", ", len(names))
+    conditions = [state.condition, Sql(dialect.more), likely, Sql(f"{dialect.name} IN ({named})", tuple(names))]
+    amounts, totals = (
+        {at: Sql(f"CASE WHEN {dialect.name} = %s THEN {dialect.amount} END", (name,))}
+        for name in (component, total or component)
+    )
+    return _Source(
+        _rows(f"{dialect.records}, {dialect.components}", conditions),
+        state,
+        Columns.INCOMPLETE,
+        {at: Sql(dialect.amount)} if total is None else amounts,
+        dialect.scores if query.usage[at].scores else "'[]'",
+        totals={} if total is None else totals,
+        window=query.window,
+    )
+
+
+def _complete_source(query: AggregateQuery, state: State, dialect: Dialect, totals: Mapping[int, str]) -> _Source:
     rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
-    return _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
+    amounts = dict(_amounts(query, dialect))
+    return _Source(rows, state, Columns.COMPLETE, amounts, totals=_columns_of(totals), window=query.window)
 
 
-def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
+def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, str]) -> Iterator[_Source]:
     """Yield the versions of a scope's days by which the current state differs from that of the cells."""
     scope = rolled.scope
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
     position: LiteralString = literal(str(scope.cells.position))
     conditions = [state.condition, Sql(dialect.no_more), *_on_days(scope, dialect)]
-    amounts = dict(_amounts(query, dialect))
+    amounts, read = dict(_amounts(query, dialect)), _columns_of(totals)
     behind: LiteralString = f"position > {position}"
     if rolled.is_far_behind:
         rows = _rows(dialect.records, [Sql(dialect.by_no_position.format(behind)), *conditions])
     else:
         rows = _rows(dialect.feed, [Sql(behind), *conditions])
-    yield _Source(rows, state, Columns.COMPLETE, amounts)
+    yield _Source(rows, state, Columns.COMPLETE, amounts, totals=read)
     if rolled.has_removals:
         removed = Sql(f"{behind} AND former <= {position}")
         rows = _rows(dialect.removals, [removed, *conditions])
-        yield _Source(rows, state, Columns.COMPLETE, amounts, kind=Kind.REMOVED)
+        yield _Source(rows, state, Columns.COMPLETE, amounts, kind=Kind.REMOVED, totals=read)
 
 
 def _rolled_sources(scope: Scope, dialect: StoreDialect) -> Iterator[_Source]:
@@ -187,6 +231,10 @@ def _amounts(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql
             yield at, dialect.amount_of_one(usage.component)
 
 
+def _columns_of(totals: Mapping[int, str]) -> Mapping[int, Sql]:
+    return {at: Sql(AMOUNT_COLUMNS[total]) for at, total in totals.items()}
+
+
 def _sums(
     query: AggregateQuery, source: _Source, dialect: Dialect, *, has_numbers: bool
 ) -> tuple[Part, list[LiteralString]]:
@@ -206,7 +254,13 @@ def _sums(
             number = f"count({name})"
         columns.extend([*sums, number] if has_numbers else sums)
         usage.append((at, amount, product))
-    return Part(runtime, tuple(usage), source.kind, has_numbers), columns
+    totals: list[tuple[int, Limbs, Limbs]] = []
+    for at in source.totals:
+        name = _name("total", at)
+        sums, seconds, ticks = dialect.total(name, source.window)
+        columns.extend([*sums, f"count({name})"] if has_numbers else sums)
+        totals.append((at, seconds, ticks))
+    return Part(runtime, tuple(usage), source.kind, has_numbers, tuple(totals)), columns
 
 
 def _counts(source: _Source, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
@@ -263,6 +317,8 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
             if source.sums is not None
             else [_named(amount, _name("amount", at)) for at, amount in source.amounts.items()]
         ),
+        *[_named(total, _name("total", at)) for at, total in source.totals.items()],
+        *([Sql("start_time AS started")] if source.totals and source.window is not None else []),
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
     looked_up = source.scores is not None or any(amount.parameters for amount in source.amounts.values())
@@ -279,7 +335,8 @@ def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: 
     if isinstance(dimension, ComponentAmount) and source.kind is Kind.CELLS:
         return Key(dialect.first_value(CORES_KEY), costly=dialect.meta_is_long)
     if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:
-        for at in source.amounts:
+        is_read = isinstance(dimension, ComponentAmount) or dimension.component not in TOTALS
+        for at in source.amounts if is_read else ():
             if query.usage[at].component == dimension.component:
                 return key_of_amount(dimension, _name("amount", at), dialect)
     if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):

@@ -1,24 +1,28 @@
 """Checks of the record store (connection, schema, clock, roll-ups, last record of each site) and its replica."""
 
 import shutil
-from collections.abc import AsyncGenerator, Callable
-from datetime import datetime, timedelta
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio
 
 from auditord.checks import Places, check_pair
+from auditord.config.kinds import in_either_form, needed
 from auditord.config.model import Configuration, StoreSection, forwarding_senders
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.hooks import Hooks
 from auditord.store.feed import SENDERS
 from auditord.store.opening import open_replica, open_store_for_reading
 from auditord.store.replica import Replica
 from auditord.store.silence import TIMES, site_activity
 from auditord.store.store import RecordStore
-from auditord_hookspecs import AggregateQuery, hookimpl
+from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+from auditord_hookspecs.roles import SITE_KEYS
+from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.wording import counted
 
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
@@ -26,6 +30,9 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 
 AHEAD: Final = timedelta(minutes=5)
 """A job that ended further in the future shows that the clock of its host or of this one is wrong."""
+
+RECENT: Final = timedelta(days=30)
+"""Records that stopped in this time should have the components that reports and plugins need."""
 
 _FEED_LAGS: Final = 3_600.0
 """Seconds; the roll-ups and the counts read new records within seconds."""
@@ -39,13 +46,15 @@ _LONGEST: Final = timedelta(minutes=1)
 
 
 @hookimpl
-def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
     """Yield the checks of the record store and of its replica."""
-    yield "store", _check_records(configuration, now)
+    yield "store", _check_records(configuration, needed(configuration, hooks.kinds), now)
     yield "store.replica", check_replica(configuration.store)
 
 
-async def _check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+async def _check_records(
+    configuration: Configuration, needs: Mapping[str, Sequence[str]], now: Callable[[], datetime]
+) -> AsyncGenerator[Finding, None]:
     """Check the record store, up to the first failure that prevents further checks."""
     section = configuration.store
     if is_postgresql(section.url):
@@ -63,7 +72,7 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
             for consumer, lag in counts.lag(now()).items():
                 if lag > _FEED_LAGS and consumer != "lake":  # the lake may sync only once a day
                     yield await _lagging(configuration, consumer, lag)
-            async for finding in _check_content(store, now()):
+            async for finding in _check_content(store, needs, now()):
                 yield finding
     except SchemaMismatch as error:
         yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
@@ -125,7 +134,9 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
         yield Finding(Severity.OK, "clock", text)
 
 
-async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Finding, None]:
+async def _check_content(
+    store: RecordStore, needs: Mapping[str, Sequence[str]], now: datetime
+) -> AsyncGenerator[Finding, None]:
     ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
     if ahead:
         text = f"{counted(ahead, 'record')} stopped in the future"
@@ -140,6 +151,26 @@ async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Fi
             yield Finding(Severity.WARNING, subject, text, "check its collector: auditord status, auditord audit")
         else:
             yield Finding(Severity.OK, subject, text)
+    async for finding in _check_components(store, needs, now):
+        yield finding
+
+
+async def _check_components(
+    store: RecordStore, needs: Mapping[str, Sequence[str]], now: datetime
+) -> AsyncGenerator[Finding, None]:
+    """Check that some recent records of each site have the components that reports and plugins need."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)  # cells answer for whole days
+    names = [name for name in needs if (known := QUANTITIES.get(name)) is None or not known.absent_is_zero]
+    by, usage = (MetaValue(*SITE_KEYS),), tuple(map(ComponentUsage, names))
+    query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, today - RECENT), by, usage)
+    for group in (await store.aggregate(query)).groups:
+        for name, used in zip(names, group.usage, strict=True):
+            if not used.known:
+                where = f"of site {group.key[0]}" if group.key[0] else "without site_id"
+                records = f"{counted(group.records, 'record')} {where}"
+                text = f"none of the {records} in the last 30 days has {in_either_form(name)}"
+                remedy = f"have its collector or sender record it: {', '.join(needs[name])} need it"
+                yield Finding(Severity.WARNING, "components", text, remedy)
 
 
 async def _count(store: RecordStore, where: TimeCompares) -> int:

@@ -56,6 +56,7 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
+from auditord_hookspecs.vocabulary import TOTALS
 from auditord_hookspecs.zones import ClockChange, clock_changes
 
 _Ordering: TypeAlias = tuple[SortField, bool]
@@ -132,7 +133,8 @@ class _Conditions(msgspec.Struct, frozen=True):
                 return Sql("stop_time IS NULL")
             case ImplausibleCpuTime():  # the exponent avoids integers, whose products may overflow
                 ran: LiteralString = f"({self.dialect.runtime_in_index or 'runtime'})"
-                return Sql(f"({ran} >= 0 AND total_cpu > {literal(f'{MOST_CPU_TIME}E0')} * cores * ({ran} + 1))")
+                most = f"coalesce(core_seconds + 1.0E0, cores * 1.0E0 * ({ran} + 1))"
+                return Sql(f"({ran} >= 0 AND total_cpu > {literal(f'{MOST_CPU_TIME}E0')} * {most})")
             case TimeCompares(field, comparison, moment):
                 column = self.dialect.time_column(field, self.order)
                 return Sql(f"{column} {OPERATORS[comparison]} %s", (self.dialect.moment(moment),))
@@ -305,7 +307,10 @@ def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
 
 def _is_present(component: str, dialect: Dialect) -> Key:
     if component in AMOUNT_COLUMNS:  # NULL only if the component is missing, also in incomplete records
-        return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
+        forms: list[LiteralString] = [
+            f"{AMOUNT_COLUMNS[name]} IS NULL" for name in dict.fromkeys((component, TOTALS.get(component, component)))
+        ]
+        return Key(Sql(f"CASE WHEN {' AND '.join(forms)} THEN 0 ELSE 1 END"), dialect.text_of)
     present = dialect.lists(component, Comparison.GTE, 0)
     return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
 
@@ -314,15 +319,26 @@ def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> K
     """Return 1 or 0 for complete records; for others, the numbers to be compared, separated by semicolons."""
     ran: LiteralString = f"({dialect.runtime_in_index or 'runtime'})"
     names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
+    total = TOTALS.get(dimension.per or "")
     if columns is not Columns.COMPLETE:
         numbers = [dialect.amounts_of(names[0]), Sql(ran), *map(dialect.amounts_of, names[1:])]
         texts = [Sql(dialect.text_of.format(number.sql), number.parameters) for number in numbers]
-        return Key(join(" || ';' || ", texts), dialect.text_of, costly=True)
+        found = join(" || ';' || ", texts)
+        if total is not None:
+            of_total = dialect.amounts_of(total)
+            text = Sql(f"';' || {dialect.text_of.format(of_total.sql)}", of_total.parameters)
+            of_total = join(" || ';' || ", [*texts[:2], text])
+            found = Sql(f"coalesce({of_total.sql}, {found.sql})", (*of_total.parameters, *found.parameters))
+        return Key(found, dialect.text_of, costly=True)
     amount, *per = [
         Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
     ]
     # With an exponent, the factor is not an integer. The product of three integers may not fit 64 bits.
-    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({ran} + 1)"), *per])
+    times = join(" * ", [Sql(f"({ran} + 1.0E0)"), *per])
+    if total is not None:
+        # The product with zero makes it NULL for open records.
+        times = Sql(f"coalesce({AMOUNT_COLUMNS[total]} + 1.0E0 + 0 * {ran}, {times.sql})", times.parameters)
+    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), times])
     exceeds = join(" > ", [amount, most])
     return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))
 
@@ -330,4 +346,8 @@ def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> K
 def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
     if columns is Columns.COMPLETE:  # read from the score set instead
         return Key(Sql("NULL"), dialect.text_of)
-    return Key(dialect.first_scores(component), dialect.text_of, costly=True)
+    found = dialect.first_scores(component)
+    if (total := TOTALS.get(component)) is not None:
+        of_total = dialect.first_scores(total)
+        found = Sql(f"coalesce({found.sql}, {of_total.sql})", (*found.parameters, *of_total.parameters))
+    return Key(found, dialect.text_of, costly=True)

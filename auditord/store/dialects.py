@@ -17,7 +17,7 @@ from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs
 from auditord.store.columns import CELL_META_COLUMNS, META_COLUMNS
 from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, literal
-from auditord_hookspecs import AggregateQuery, CalendarUnit
+from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import Comparison, SortField, TimeField
 
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
@@ -201,6 +201,14 @@ class Dialect(ABC):
     @abstractmethod
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Return columns for the sum of amounts and of their products with runtimes."""
+
+    @abstractmethod
+    def total(self, total: LiteralString, window: Window | None) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Return columns for the sum of totals, with the limbs of seconds and of ticks.
+
+        Without a window there are only seconds. Else ticks are the shares of the records that cross its borders
+        (:func:`auditord_hookspecs.vocabulary.share_of`), and the subquery also has the column ``started``.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,3 +159,10 @@ SELECT
     {greatest}({micros_since seen_at}, 0)
 FROM {schema}daemons
 ORDER BY host, spool_id
+
+-- name: has_totals
+-- One row if any record has the total of a held amount. The condition is that of an index.
+SELECT 1
+FROM {schema}records
+WHERE core_seconds IS NOT NULL OR memory_seconds IS NOT NULL OR gpu_seconds IS NOT NULL
+LIMIT 1

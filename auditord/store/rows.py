@@ -15,13 +15,17 @@ from auditord.duplicates import Duplicates
 from auditord.store.columns import AMOUNT_COLUMNS, OLDER_KEYS
 from auditord_hookspecs import Component, InvalidRecord, Provenance, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
+from auditord_hookspecs.vocabulary import HELD
 from auditord_hookspecs.wire import KEPT_PARTS, LONGEST_KEPT, encode_part, encode_records, encode_with
 
 SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 """Components that count things or seconds. Amounts of others may be bytes."""
 
 TOO_LARGE: Final = 1 << 43
-"""In SQLite, roll-up cells leave out records with an amount this large: a sum of a million of them might overflow."""
+"""In SQLite, roll-up cells leave out records with an amount this large: a sum of a million of them might overflow.
+
+Cells sum the totals of held amounts in two parts, so these may be larger.
+"""
 
 LONGEST_NAME: Final = 200
 """The number of characters kept of a principal or an agent, since clients can send any length."""
@@ -59,7 +63,7 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
     """The columns that depend only on components, shared by rows whose records have the same components.
 
     Args:
-        cores: the amount of the component, summed if its name occurs more than once; likewise the next three.
+        cores: the amount of the component, summed if its name occurs more than once; likewise the next six.
         others: 1 if there are components with other names, 2 if an amount is too large for roll-ups, else None.
         more: whether amounts were summed.
         compared: the components as JSON, for :func:`content_hash`.
@@ -72,6 +76,9 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
     memory: int | None
     gpu: int | None
     total_cpu: int | None
+    core_seconds: int | None
+    memory_seconds: int | None
+    gpu_seconds: int | None
     others: int | None
     more: bool
     compared: bytes
@@ -312,8 +319,9 @@ def _new_amounts(components: Sequence[Component]) -> Amounts:
     if several:
         found = _sums(components)
     return Amounts(
-        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), _others(found),
-        several, _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
+        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"),
+        found.get("CoreSeconds"), found.get("MemorySeconds"), found.get("GPUSeconds"), _others(found), several,
+        _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
     )  # fmt: skip
 
 
@@ -327,7 +335,9 @@ def scores_text(components: Sequence[Component]) -> str | None:
 
 
 def _others(found: Mapping[str, int]) -> int | None:
-    if max(found.values(), default=0) >= TOO_LARGE:
+    if max(found.values(), default=0) >= TOO_LARGE and any(
+        amount >= TOO_LARGE for name, amount in found.items() if name not in HELD
+    ):
         return 2
     return None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
 

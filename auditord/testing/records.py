@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from auditord_hookspecs import Component, Record
+from auditord_hookspecs.vocabulary import TOTALS
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The default start of the records of :func:`make_record`, and the initial time of the fake contexts."""
@@ -25,11 +26,13 @@ def make_record(
         record_id: its id.
         start: its start time (aware).
         runtime: its runtime; None leaves it open.
-        cores: the amount of its component ``Cores``.
+        cores: the amount of its component ``Cores``, unless ``components`` has ``CoreSeconds``.
         components: further amounts by component name.
         meta: one value per key, such as ``site_id="my-site"``.
     """
     amounts = {"Cores": cores, **(components or {})}
+    if TOTALS["Cores"] in amounts:
+        del amounts["Cores"]
     return Record(
         record_id=record_id,
         start_time=start,

@@ -4,6 +4,10 @@ A record counts if its stop time is not before its start. If the query has ``as_
 that instant count too, as if they had stopped then. With a window, only records that overlap it count (a job of zero
 length is in the window that contains its instant), so consecutive windows count each microsecond once.
 
+A held amount counts in both of its forms (:mod:`auditord_hookspecs.vocabulary`): a query for ``Cores`` also adds up
+``CoreSeconds``. With a window, a total counts in proportion to the overlap. Other totals, such as ``TotalCPU``, count
+with their whole amount in every window that their record overlaps.
+
 All sums are integers of any size, and products with scores are exact decimals. Callers round them.
 """
 
@@ -19,6 +23,7 @@ import msgspec
 
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
 from auditord_hookspecs.records import Record
+from auditord_hookspecs.vocabulary import TOTALS
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 # The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
@@ -98,7 +103,7 @@ class ComponentAmount(msgspec.Struct, frozen=True):
 
 
 class ComponentPresent(msgspec.Struct, frozen=True):
-    """Groups by whether a record has a component of this name.
+    """Groups by whether a record has a component of this name, or its total.
 
     This separates, for example, the cores of jobs with a known CPU time from those of other jobs.
 
@@ -115,7 +120,8 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
     Args:
         component: the name of a component in seconds, such as TotalCPU.
         factor: the largest plausible amount per second: at least 0, below 10^9, with at most nine decimals.
-        per: the name of a component whose amount multiplies the factor, such as Cores; None: the factor alone.
+        per: the name of a component whose amount multiplies the factor, such as Cores; None: the factor alone. Instead
+            of Cores, a record may have CoreSeconds, to which one core-second is added.
     """
 
     component: str
@@ -126,8 +132,17 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
         if not (self.factor.is_finite() and 0 <= self.factor < 10**9 and self.factor == round(self.factor, 9)):
             raise ValueError(f"a factor must be below 10^9, with at most nine decimals, not {self.factor}")
 
-    def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
-        """Return whether a record with these amounts and this runtime in seconds exceeds the limit."""
+    def holds(self, amount: int | None, runtime: int | None, per: int | None, total: int | None = None) -> bool:
+        """Return whether a record with these amounts and this runtime in seconds exceeds the limit.
+
+        Args:
+            amount: of the component.
+            runtime: in seconds.
+            per: the amount of the component that multiplies the factor.
+            total: the total that the record has instead, such as CoreSeconds.
+        """
+        if amount is not None and total is not None and runtime is not None:
+            return amount > Fraction(self.factor) * (total + 1)
         times = 1 if self.per is None else per
         if amount is None or runtime is None or times is None:
             return False
@@ -135,7 +150,7 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
 
 
 class ScoreValue(msgspec.Struct, frozen=True):
-    """Groups by the value of a score of the record's first component of this name; None if there is no such score.
+    """Groups by the value of a score of the record's first component of this name (or its total); None without one.
 
     Args:
         component: the component's name.
@@ -179,7 +194,7 @@ class ComponentUsage(msgspec.Struct, frozen=True):
     """A request for sums over the components of one name, optionally split by the values of scores.
 
     Args:
-        component: the components' name.
+        component: the components' name. The name of a held amount includes its total.
         scores: names of scores.
     """
 
@@ -229,8 +244,9 @@ class AmountSums(msgspec.Struct, frozen=True, gc=False):
     """Sums over components.
 
     Args:
-        amount: the sum of amounts.
-        amount_runtime: the sum of amount times runtime, in the answer's ticks.
+        amount: the sum of amounts. A held amount's total is not part of it.
+        amount_runtime: the sum of amount times runtime, in the answer's ticks. Totals of held amounts count with their
+            amount, since they already are such a product.
     """
 
     amount: int = 0
@@ -271,10 +287,12 @@ class UsageSums(msgspec.Struct, frozen=True, gc=False):
     Args:
         sums: the sums over all of them.
         scores: for each requested score, the sums split by its values.
+        known: False if no record of the group has the component, nor its total. The sums are then unknown, not zero.
     """
 
     sums: AmountSums
     scores: Mapping[str, ScoreSums]
+    known: bool = True
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
@@ -349,6 +367,22 @@ def amount_of(record: Record, component: str) -> int | None:
     """Compute :class:`ComponentAmount` for a record."""
     amounts = [each.amount for each in record.components if each.name == component]
     return sum(amounts) if amounts else None
+
+
+def held_time(record: Record, component: str) -> int | None:
+    """Return the total of a held amount, or amount times runtime in seconds; None if either is unknown."""
+    if (total := amount_of(record, TOTALS[component])) is not None:
+        return total
+    amount, runtime = amount_of(record, component), record.runtime
+    return None if amount is None or runtime is None else amount * runtime
+
+
+def held_amount(record: Record, component: str) -> Fraction | None:
+    """Return a held amount or, for a record with its total, the mean over the runtime; None if unknown."""
+    if (amount := amount_of(record, component)) is not None:
+        return Fraction(amount)
+    total = amount_of(record, TOTALS[component])
+    return None if total is None or not record.runtime else Fraction(total, record.runtime)
 
 
 def exact_score(value: float) -> Decimal:

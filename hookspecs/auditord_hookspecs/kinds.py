@@ -59,6 +59,9 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
             the other in ``same_source_as``.
         remarks: returns warnings about a section that is valid but probably unintended, each in one sentence with the
             remedy. Shown by ``auditord config check``, ``doctor``, ``collect --dry-run`` and at start-up.
+        provides: returns the names of all components that the records of an instance can have, such as ``Cores``. If
+            no enabled collector provides what a report, plugin or pledge needs, ``auditord config check`` says so.
+            None: unknown.
         inventory: yields all jobs that ended within ``context.window``, for ``auditord audit``, in the same batches as
             if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
             Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
@@ -84,6 +87,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     jobs_at_once: int = 1
     prefix: Callable[[C], str] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
+    provides: Callable[[C], Iterable[str]] | None = None
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     no_inventory: Callable[[C], str | None] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
@@ -124,6 +128,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
         check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for the program that this kind replaces, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
+        needs: returns the names of the components without which an instance's figures are missing or too low. For a
+            held amount such as ``Cores``, its total will do.
     """
 
     name: str
@@ -134,6 +140,7 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
     check: Check | None = None
     detect: Detect | None = None
+    needs: Callable[[C], Iterable[str]] | None = None
 
 
 class Sender(Protocol):

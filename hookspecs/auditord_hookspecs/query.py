@@ -126,8 +126,8 @@ class IsOpen(msgspec.Struct, frozen=True):
 class ImplausibleCpuTime(msgspec.Struct, frozen=True):
     """The CPU time (``TotalCPU``) is more than :data:`MOST_CPU_TIME` times ``Cores`` times the runtime.
 
-    One second is added to the runtime, since batch systems truncate times to whole seconds. Never true of an open
-    record, or of one that lacks either component.
+    One second is added to the runtime, since batch systems truncate times to whole seconds. If a record has
+    ``CoreSeconds`` instead, these are compared, plus one. Never true of an open record, or of one that lacks either.
     """
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from auditord_hookspecs.errors import InvalidRecord
+from auditord_hookspecs.vocabulary import HELD, TOTALS, has_both_forms
 
 MAX_NAME_GRAPHEMES = 256
 MAX_NAME_BYTES = 1_024
@@ -65,11 +66,11 @@ class Score(msgspec.Struct, frozen=True, gc=False):
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
-    """An amount of one resource that a job held for its whole runtime, in the unit that the name implies.
+    """An amount of one quantity, in the unit that the name implies.
 
     Args:
-        name: the resource's name, such as ``Cores`` or ``Memory``; use the same names in all collectors of a site.
-        amount: a whole number from 0 to 2**63 - 1. Memory is in bytes or mebibytes, as in the site's other records.
+        name: one of :data:`auditord_hookspecs.vocabulary.QUANTITIES` where it fits, such as ``Cores`` or ``Memory``.
+        amount: a whole number from 0 to 2**63 - 1.
         scores: the scores of the resource; may be empty.
 
     Example::
@@ -96,7 +97,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     Args:
         record_id: an id that is unique in the store, and the same when the job is collected again.
         start_time: aware; stored in UTC with microseconds.
-        components: the job's resources; may be empty.
+        components: the job's resources; may be empty. Only one form of each: ``Cores`` or ``CoreSeconds``.
         stop_time: aware, or None while the job runs. A stop before the start is stored, but left out of sums.
         meta: lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or None.
 
@@ -121,6 +122,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         check_name(self.record_id)
         if self.meta:
             _check_meta(self.meta)
+        for component in self.components:
+            if component.name in HELD:
+                _check_forms(self.components)
+                break
         start, stop = self.start_time, self.stop_time
         if start.tzinfo is not UTC:
             force_setattr(self, "start_time", in_utc(start))
@@ -187,6 +192,13 @@ def _check_meta(meta: Meta) -> None:
         for value in values:
             if value not in _checked:
                 _check_again(value)
+
+
+def _check_forms(components: tuple[Component, ...]) -> None:
+    if (name := has_both_forms(component.name for component in components)) is not None:
+        raise InvalidRecord(
+            f"Parsing '{TOTALS[name]}' failed: the record also has {name}, and would count twice: leave one of them out"
+        )
 
 
 def _check_size(text: str) -> None:

@@ -57,7 +57,7 @@ def of_pods() -> Iterator[tuple[int, Sequence[Quarantined]]]:
     pod["status"]["startTime"] = "never"
     raw = json.dumps(pod).encode()
     draft = Draft(KubernetesConfig(), TrackedPods({}), (), NOW, Window(NOW - timedelta(days=1), NOW))
-    draft.take(read_pods([PodEvent(msgspec.Raw(raw))] * 3))
+    draft.take(read_pods([PodEvent(msgspec.Raw(raw))] * 3), {})
     yield len(raw), draft.outcomes.quarantined
 
 

@@ -310,6 +310,22 @@ def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
     assert text.endswith("the last ended 5.0 days ago, more than 3 times its usual interval of 1.0 days")
 
 
+def test_components_that_no_recent_record_of_a_site_has(doctor: Doctor) -> None:
+    posted = [make_record(f"p{n}", start=NOW - n * DAY, site_id="P", components={"UserCPU": 1}) for n in range(2, 4)]
+    pods = [make_record("pod", start=NOW - DAY, site_id="K", components={"CoreSeconds": 7, "TotalCPU": 0})]
+    old = [make_record("old", start=NOW - 40 * DAY, site_id="O")]
+    store(doctor, *posted, *pods, *old)
+    _, findings = doctor.run()
+    found = [(each["severity"], each["text"], each["remedy"]) for each in findings if each["subject"] == "components"]
+    assert found == [
+        (
+            "warning",
+            "none of the 2 records of site P in the last 30 days has TotalCPU",
+            "have its collector or sender record it: reports (cpu-hours, cpu-efficiency, idle-core-hours) need it",
+        )
+    ]
+
+
 def test_records_of_the_future(doctor: Doctor) -> None:
     store(doctor, make_record(start=NOW + DAY))
     found = doctor.about("store", "clocks")

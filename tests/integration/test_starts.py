@@ -181,7 +181,7 @@ def test_ten_runs_at_ten_starts_mail_a_report_once_and_leave_the_lake_alone(tmp_
                 connection.execute("UPDATE instance SET last_success_at = NULL")
             with running_daemon(tmp_path, sections) as daemon:
                 assert [daemon.finish_run(task).error for task in ("lake", "monthly")] == [None, None]
-            with closing(lake_in(tmp_path / "lake")) as table, table.loaded() as loaded:
+            with closing(lake_in(tmp_path / "lake")) as table, table.load() as loaded:
                 snapshots.append(len(loaded.metadata.snapshots))
         assert len(mailbox.mails) == 1
         assert len(set(snapshots)) == 1

@@ -26,7 +26,7 @@ from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import Columns, Sql, all_of, encoded, join, literal, repeated
-from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,
@@ -60,11 +60,16 @@ _EXACT_IN_FLOATS: Final = timedelta(days=13_000)
 _MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
 
 
-def _sums(column: LiteralString) -> Sequence[CellSum]:
+def _sums(column: LiteralString, total: LiteralString = "NULL::bigint") -> Sequence[CellSum]:
+    """Return the sums of an amount and of amount times runtime, or of the total that other records have instead."""
     product: LiteralString = f"{column}_runtime"
     return (
-        CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
-        CellSum(product, f"sum((counted * {column})::numeric * runtime)", f"{{0}}.{product} + excluded.{product}"),
+        CellSum(column, f"sum(counted * coalesce({column}, {total} * 0))", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(
+            product,
+            f"sum(coalesce((counted * {column})::numeric * runtime, counted * {total}))",
+            f"{{0}}.{product} + excluded.{product}",
+        ),
     )
 
 
@@ -112,9 +117,9 @@ class PostgresDialect(StoreDialect):
     cell_sums = (
         CellSum("records", "sum(counted)", "{0}.records + excluded.records"),
         CellSum("runtime", "sum(counted * runtime)", "{0}.runtime + excluded.runtime"),
-        *_sums("cores"),
-        *_sums("memory"),
-        *_sums("gpu"),
+        *_sums("cores", "core_seconds"),
+        *_sums("memory", "memory_seconds"),
+        *_sums("gpu", "gpu_seconds"),
         *_sums("total_cpu"),
     )
     component_sums = (CellSum("records", "sum(counted)", "{0}.records + excluded.records"), *_sums("amount"))
@@ -261,6 +266,20 @@ class PostgresDialect(StoreDialect):
             pieces: list[LiteralString] = [f"sum(({amount} >> 20) * ran)", f"sum(({amount} & 1048575) * ran)"]
             return [f"sum({amount})", *pieces], WHOLE, (20, 0)
         return [f"sum({amount})", f"sum({amount} * ran)"], WHOLE, WHOLE
+
+    @override
+    def total(self, total: LiteralString, window: Window | None) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        if window is None:
+            return [f"sum({total})"], WHOLE, ()
+        first, end = self.literal_moment(window.start), self.literal_moment(window.stop)
+        crosses: LiteralString = f"(started < {first} OR stopped > {end})"
+        before, until, whole = (
+            _MICROSECONDS.format(f"({each} - started)")
+            for each in (f"greatest({first}, started)", f"least({end}, stopped)", "stopped")
+        )
+        until, before = (f"div({total}::numeric * 1000000 * {each}, {whole})" for each in (until, before))
+        inside: LiteralString = f"sum(CASE WHEN NOT {crosses} THEN {total} END)"
+        return [inside, f"sum(CASE WHEN {crosses} THEN {until} - {before} END)"], WHOLE, WHOLE
 
 
 def follows_an_index(query: RecordQuery) -> bool:

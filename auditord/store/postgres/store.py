@@ -40,7 +40,7 @@ from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import Rolled, have_few, rolled_part, users_wanted
+from auditord.store.rollups.scope import Rolled, have_few, have_totals, rolled_part, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql, literal
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -225,7 +225,9 @@ class PostgresRecordStore(RecordStore):
                 await connection.execute(QUERIES["prepare_sums"])
                 rolled = await run(connection, rolled_part(query)) if from_cells else None
                 released = await run(connection, read_released())
-                statement, parts = await asyncio.to_thread(_compiled, query, dialect, rolled)
+                # With cells, few records are read, so that the question would take longer.
+                has_totals = rolled is not None or await run(connection, have_totals())
+                statement, parts = await asyncio.to_thread(_compiled, query, dialect, rolled, has_totals=has_totals)
                 folding = Folding(query, parts)
                 async with aclosing(_pages(connection, statement)) as pages:
                     async for page in pages:
@@ -279,12 +281,14 @@ class PostgresRecordStore(RecordStore):
         return [found.get(each, _Found()) for each in ids]
 
 
-def _compiled(query: AggregateQuery, dialect: StoreDialect, rolled: Rolled | None) -> tuple[Sql, Sequence[Part]]:
+def _compiled(
+    query: AggregateQuery, dialect: StoreDialect, rolled: Rolled | None, *, has_totals: bool
+) -> tuple[Sql, Sequence[Part]]:
     """Return the statement, with PostgreSQL's placeholders, and its parts.
 
     It can have megabytes and thousands of parameters. Psycopg would look for its own placeholders on the event loop.
     """
-    compiled = compile_aggregate(query, dialect, rolled)
+    compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
     first, *pieces = compiled.statement.sql.split("%s")
     numbered: list[LiteralString] = [f"${literal(str(at))}{piece}" for at, piece in enumerate(pieces, start=1)]
     return Sql("".join([first, *numbered]), compiled.statement.parameters), compiled.parts

@@ -1,9 +1,10 @@
 """The cells of roll-ups: sums of records by day and month of their stop times, in several sets.
 
 All sets group records by site, by group of users, and by the presence of four components (Cores, Memory, GPU and
-TotalCPU). The first set also groups by number of cores and, at two of its levels, by user. Each further set groups by
-one set key instead, for all users together. A set key is a meta key, or the dates of a time zone together with a meta
-key or the number of cores. Each set key has its own set, so the numbers of their cells add up instead of multiplying.
+TotalCPU). The totals of the first three, such as CoreSeconds, are part of their products with runtimes. The first set
+also groups by number of cores and, at two of its levels, by user. Each further set groups by one set key instead, for
+all users together. A set key is a meta key, or the dates of a time zone together with a meta key or the number of
+cores. Each set key has its own set, so the numbers of their cells add up instead of multiplying.
 
 Cells of days are always days of UTC. If a set key names a time zone, each cell also has a label: the date in the zone
 minus the date in UTC, for the stop times of its records. The label is ``1`` or ``-1``, and missing if the dates are

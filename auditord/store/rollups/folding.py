@@ -51,7 +51,12 @@ _ENDS: Final[Mapping[LiteralString, LiteralString]] = {
     "last_gone": f"CASE WHEN {_LAST.format('>')} >= {_LAST.format('<')} THEN NULL ELSE {_LAST.format('<')} END",
 }
 
-_PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 4, "total_cpu": 8}
+_PRESENT: Final[Mapping[LiteralString, int]] = {
+    "coalesce(cores, core_seconds)": 1,
+    "coalesce(memory, memory_seconds)": 2,
+    "coalesce(gpu, gpu_seconds)": 4,
+    "total_cpu": 8,
+}
 """The number that each component adds to the column ``present`` of cells."""
 
 

@@ -77,6 +77,7 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
+from auditord_hookspecs.vocabulary import HELD
 from auditord_hookspecs.zones import clock_changes
 
 _USER_KEY: Final = "user_id"
@@ -201,8 +202,8 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
         query: the query.
         sets: sets of cells. Complete sets of the query's time zone are preferred; else the first suitable set is used.
     """
-    if query.window is not None:
-        return None
+    if query.window is not None or any(usage.component in HELD for usage in query.usage):
+        return None  # cells have totals of held amounts only as part of these
     times: list[TimeCompares] = []
     others: list[Condition] = []
     for condition in _conjuncts(query.where):
@@ -257,6 +258,11 @@ def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     has_removals = bool((yield from ask("has_removals_behind", position=position)))
     is_far_behind = (yield from end_of_feed()) - position > _FAR_BEHIND
     return Rolled(scope, has_removals, is_far_behind)
+
+
+def have_totals() -> Work[bool]:
+    """Return whether any record has the total of a held amount."""
+    return bool((yield from ask("has_totals")))
 
 
 def _conjuncts(condition: Condition) -> Iterator[Condition]:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, LiteralString, TypeAlias
+from typing import Any, Final, LiteralString, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +23,9 @@ from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
-from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
+from auditord_hookspecs.vocabulary import share_of
 
 Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
 """A factor of a product, split into columns, each with the number of bits by which it is shifted."""
@@ -54,11 +55,12 @@ _TOO_LARGE: Final[LiteralString] = (
 """Condition for a version to be left out of cells: its products, or sums of a million such, might not fit 64 bits."""
 
 
-def _sums(column: LiteralString, *, is_small: bool) -> Sequence[CellSum]:
+def _sums(column: LiteralString, total: LiteralString | None = None, *, is_small: bool) -> Sequence[CellSum]:
     """Return the sums of an amount and of amount times runtime, the latter as multiples of 2^40 and a remainder.
 
     Args:
         column: the column of the amount.
+        total: the column that replaces the product in other records.
         is_small: whether the product fits 64 bits, see ``_TOO_LARGE``. Otherwise the amount is multiplied in two parts.
     """
     if is_small:
@@ -70,9 +72,13 @@ def _sums(column: LiteralString, *, is_small: bool) -> Sequence[CellSum]:
         product = f"(({column} >> 20) * runtime + ({rest} >> 20))"  # in units of 2^20
         high = f"({product} >> 20)"
         low = f"((({product} & 1048575) << 20) + ({rest} & 1048575))"
+    read: LiteralString = column
+    if total is not None:
+        read, high = f"ifnull({column}, {total} * 0)", f"ifnull({high}, {total} >> 40)"
+        low = f"ifnull({low}, {total} & 1099511627775)"
     lows: LiteralString = f"{{0}}.{column}_low + excluded.{column}_low"
     return (
-        CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(column, f"sum(counted * {read})", f"{{0}}.{column} + excluded.{column}"),
         CellSum(
             f"{column}_high",
             f"sum(counted * {high})",
@@ -129,9 +135,9 @@ class SqliteDialect(StoreDialect):
         CellSum("records", "coalesce(sum(counted), 0)", "{0}.records + excluded.records"),
         CellSum("runtime", "coalesce(sum(counted * runtime), 0)", "{0}.runtime + excluded.runtime"),
         CellSum("left_out", "sum(CASE WHEN counted IS NULL THEN sign ELSE 0 END)", "{0}.left_out + excluded.left_out"),
-        *_sums("cores", is_small=True),
-        *_sums("memory", is_small=False),
-        *_sums("gpu", is_small=True),
+        *_sums("cores", "core_seconds", is_small=True),
+        *_sums("memory", "memory_seconds", is_small=False),
+        *_sums("gpu", "gpu_seconds", is_small=True),
         *_sums("total_cpu", is_small=True),
     )
     component_sums = (
@@ -275,6 +281,17 @@ class SqliteDialect(StoreDialect):
         products, product_limbs = self._products(amount, component)
         return [*amounts, *products], amount_limbs, product_limbs
 
+    @override
+    def total(self, total: LiteralString, window: Window | None) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        if window is None:
+            columns, limbs = sum_of(total, is_exact=self.is_exact)
+            return columns, limbs, ()
+        first, end = self.literal_moment(window.start), self.literal_moment(window.stop)
+        crosses: LiteralString = f"(started < {first} OR stopped > {end})"
+        columns, limbs = sum_of(f"CASE WHEN NOT {crosses} THEN {total} END", is_exact=self.is_exact)
+        shares: LiteralString = f"sum_of_shares({total}, started, stopped, {first}, {end})"
+        return [*columns, f"{shares} FILTER (WHERE {crosses} AND {total} IS NOT NULL)"], limbs, WHOLE
+
     def _products(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs]:
         if self.is_exact:
             return split_product_sum(amount, "ran")
@@ -308,6 +325,21 @@ def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:
 
 def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
     return [each for part in parts for each in part]
+
+
+class SumOfShares:
+    """The function ``sum_of_shares`` of SQLite. Its products have more than 64 bits, so it returns a text."""
+
+    def __init__(self) -> None:
+        self._sum: int | None = None
+
+    def step(self, *numbers: int) -> None:
+        """Add the share of one record, given the arguments of :func:`share_of`."""
+        self._sum = (self._sum or 0) + share_of(*numbers)
+
+    def finalize(self) -> Any:  # Any: a text or None; mypy's stubs know only integers
+        """Return the sum, or NULL without records."""
+        return None if self._sum is None else str(self._sum)
 
 
 def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:

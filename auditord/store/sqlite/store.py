@@ -26,11 +26,12 @@ from auditord.store.lake import Released
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_lake, read_released
-from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, rolled_part, users_wanted
+from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, have_totals, rolled_part, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
+    SumOfShares,
     marked,
     noticing_overflow,
     other_times,
@@ -192,7 +193,10 @@ class SqliteRecordStore(RecordStore):
 
         def make(connection: sqlite3.Connection) -> Query:
             rolled = run(connection, rolled_part(query)) if from_cells else None
-            compiled = compile_aggregate(query, dialect, rolled)
+            has_totals = (rolled is not None and rolled.has_removals) or run(connection, have_totals())
+            if has_totals and query.window is not None:  # only then, since it expires all prepared statements
+                connection.create_aggregate("sum_of_shares", 5, SumOfShares)
+            compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
             scope = None if rolled is None else rolled.scope
             made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
             return marked(compiled.statement)

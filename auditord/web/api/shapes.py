@@ -112,8 +112,11 @@ class UsedComponent(msgspec.Struct, frozen=True):
     """The sums over the components of one name."""
 
     amount: Annotated[int, doc("the sum of the amounts.")]
-    amount_runtime: Annotated[int, doc("the sum of amount times runtime, in ticks.")]
+    amount_runtime: Annotated[
+        int, doc("the sum of amount times runtime, in ticks; CoreSeconds and the like count as part of Cores.")
+    ]
     scores: Annotated[dict[str, ScoredAmounts], doc("by the name of each requested score.")]
+    known: Annotated[bool, doc("false: no record of the group has the component, so its sums are unknown, not zero.")]
 
 
 class GroupSums(msgspec.Struct, frozen=True):

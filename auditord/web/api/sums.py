@@ -103,7 +103,8 @@ SUMS: Final = (
     Parameter(
         "usage",
         "Which components to sum, repeated for several: component, or component:score|otherscore for the products with "
-        f"scores as well; at most {MOST_SCORES} scores in all.",
+        "scores as well. Cores, Memory and GPU include CoreSeconds, MemorySeconds and GPUSeconds. "
+        f"At most {MOST_SCORES} scores in all.",
         USAGE.schema,
     ),
     Parameter(
@@ -330,7 +331,7 @@ def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
 
 def _usage(usage: aggregates.UsageSums) -> UsedComponent:
     scores = {name: _scored(sums) for name, sums in usage.scores.items()}
-    return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores)
+    return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores, usage.known)
 
 
 def _scored(sums: aggregates.ScoreSums) -> ScoredAmounts:

@@ -50,7 +50,7 @@ from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
-from auditord_hookspecs.aggregates import amount_of, meta_value
+from auditord_hookspecs.aggregates import amount_of, held_amount, held_time, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -216,8 +216,7 @@ def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
     """Return a record as a row of a table."""
-    cores, cpu = amount_of(record, CORES), amount_of(record, CPU_TIME)
-    core_seconds = None if cores is None or record.runtime is None else cores * record.runtime
+    cpu, core_seconds = amount_of(record, CPU_TIME), held_time(record, CORES)
     hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
     known = cpu is not None and bool(core_seconds)
     return {
@@ -227,11 +226,15 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "start": record.start_time,
         "stop": record.stop_time,
         "runtime": record.runtime,
-        "cores": cores,
-        "gpus": amount_of(record, "GPU"),
+        "cores": _decimal(held_amount(record, CORES)),
+        "gpus": _decimal(held_amount(record, "GPU")),
         "core_hours": NOTHING if hours is None else shown(hours, "core h"),
         "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
     }
+
+
+def _decimal(amount: Fraction | None) -> str | None:
+    return None if amount is None else f"{float(amount):.2f}".rstrip("0").rstrip(".")
 
 
 def job_link(record_id: str) -> str:

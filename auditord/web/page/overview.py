@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS, month_of
-from auditord.reporting.report import Cell, has_implausible, zero
+from auditord.reporting.report import Cell, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars
 from auditord.web.page.figures import Charts, Figures, change, compared, partial_places
@@ -27,7 +27,7 @@ from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import Permission, Record
-from auditord_hookspecs.aggregates import CalendarUnit, amount_of
+from auditord_hookspecs.aggregates import CalendarUnit, amount_of, held_amount, held_time
 from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField, Window
 from auditord_hookspecs.wire import decode_record
 
@@ -74,6 +74,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
                 "implausible": has_implausible(of_groups),
+                "remarks": remarks(whole.question, whole.totals.values()),
                 "groups": _top(groups, {row.label: row.total for row in of_groups.rows}),
                 "users": _top(users, None),
                 "health": health,
@@ -252,15 +253,13 @@ class MyPage(msgspec.Struct, frozen=True):
 
 def _idle(record: Record) -> Fraction | None:
     """Return the core hours that a job did not use; None if cores, CPU time or run time are unknown."""
-    cores, used = amount_of(record, CORES), amount_of(record, CPU_TIME)
-    if cores is None or used is None or record.runtime is None:
-        return None
-    return Fraction(cores * record.runtime - used, _HOUR)
+    core_seconds, used = held_time(record, CORES), amount_of(record, CPU_TIME)
+    return None if core_seconds is None or used is None else Fraction(core_seconds - used, _HOUR)
 
 
 def _memory(record: Record) -> str:
     """Return a job's peak memory and its requested memory, in GiB."""
-    asked, peak = amount_of(record, MEMORY), amount_of(record, PEAK)
+    asked, peak = held_amount(record, MEMORY), amount_of(record, PEAK)
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))

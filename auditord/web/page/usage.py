@@ -18,7 +18,7 @@ from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import has_implausible, part_of
+from auditord.reporting.report import has_implausible, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
@@ -235,6 +235,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "total": shown(report.total[0], view.measure.unit),
                     "compared": compared(report, former, self.renderer.text),
                     "implausible": has_implausible(report),
+                    "remarks": remarks(question, [row.total for row in report.rows]),
                     "pledge": self.files.pledged(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),

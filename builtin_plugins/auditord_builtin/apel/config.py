@@ -455,6 +455,14 @@ class ApelConfig(PluginConfig):
         )
 
 
+def needs(config: ApelConfig) -> list[str]:
+    """Return the components without which jobs are left out."""
+    fields = config.summary_fields if config.message_type is MessageType.SUMMARIES else config.individual_job_fields
+    asked = () if fields is None else (fields.mandatory.CpuDuration, fields.mandatory.Processors)
+    named = [field.name for field in asked if isinstance(field, ComponentField)]
+    return list(dict.fromkeys([*named, *(each.component for each in config.scores)]))
+
+
 def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
     """Return the scores that the normalised fields name, without duplicates."""
     if fields is None:

@@ -30,6 +30,7 @@ from auditord_builtin.apel.questions import (
     batch_system_field,
     conditions,
     describe,
+    held_name,
     kept_level,
     known_text,
     plausible_cpu,
@@ -44,6 +45,7 @@ from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import CalendarPeriod, CalendarUnit, Group, Record, RecordQuery, Records, ScoreValue, Window
 from auditord_hookspecs.aggregates import amount_of, exact_score, meta_value
 from auditord_hookspecs.months import Month
+from auditord_hookspecs.vocabulary import HELD, TOTALS
 
 _LENGTHS: Final = {"Queue": 100, "InfrastructureDescription": 100, "InfrastructureType": 20}
 _OTHERWISE: Final = frozenset({"CpuDuration", "ServiceLevel", "ServiceLevelType"})
@@ -96,6 +98,7 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     stop, runtime = record.stop_time, record.runtime
     if stop is None or runtime is None or stop < record.start_time:
         raise LeftOut("it stops before it starts: left out")
+    record, runtime = _in_seconds(chosen.mandatory.Processors, record, runtime)
     batch_system = batch_system_field(config)
     description = describe(
         config, () if batch_system is None else (batch_system.text(meta_value(record, batch_system.name)),)
@@ -115,6 +118,17 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     }
     remark = None if cpu == stored else Problem(record.record_id, f"an {reported_as(stored, runtime, cpu)}")
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values, remark)
+
+
+def _in_seconds(field: JobField, record: Record, runtime: int) -> tuple[Record, int]:
+    """Return a job that has core-seconds as a job of one core, and these seconds instead of its runtime."""
+    name = held_name(field)
+    if name is None or (seconds := amount_of(record, TOTALS[name])) is None:
+        return record, runtime
+    held = next(each for each in record.components if each.name == TOTALS[name])
+    others = [each for each in record.components if each.name != TOTALS[name]]
+    one = msgspec.structs.replace(held, name=name, amount=1)
+    return msgspec.structs.replace(record, components=(one, *others)), seconds
 
 
 def _fields(chosen: JobFields) -> Iterator[tuple[str, JobField]]:
@@ -311,13 +325,14 @@ class JobReporter(Reporter):
         benchmarks = [ScoreValue(each.component, each.score) for each in self.config.scores]
         scores = list(dict.fromkeys(benchmarks + named))
         usage = list(dict.fromkeys(field.name for field in fields if isinstance(field, ComponentField)))
+        usage += [TOTALS[name] for name in usage if name in TOTALS]
         by_day = CalendarPeriod(CalendarUnit.DAY)
         days: dict[date, list[Group]] = {}
         records = self.context.records
         for group in await site_groups(self.config, records, site, window, by_day, *scores, usage=usage):
             if isinstance(day := group.key[1], date):
                 days.setdefault(day, []).append(group)
-        return {day: _totals_of(groups, scores) for day, groups in sorted(days.items())}
+        return {day: _totals_of(groups, scores, usage) for day, groups in sorted(days.items())}
 
 
 def mark(row: JobRow) -> bytes:
@@ -362,14 +377,19 @@ def _reported_fields(config: ApelConfig) -> Sequence[object]:
     return [value for section in sections for _, value in section]
 
 
-def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
-    """Return the totals of a day. Scores that no job has are left out, so adding a benchmark changes nothing."""
+def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue], names: Sequence[str]) -> Totals:
+    """Return the totals of a day, given the names of the summed components.
+
+    Scores and totals of held amounts that no job has are left out, so that adding a benchmark changes nothing.
+    """
     parts: list[bytes] = []
     for group in groups:
         values = zip(scores, group.key[2:], strict=True)
         known = sorted(f"{score.component} {score.score} {value}" for score, value in values if value is not None)
         sums = (group.records, group.runtime, group.first_stop, group.last_stop)
-        parts.append(msgspec.json.encode((*sums, [usage.sums.amount for usage in group.usage], known)))
+        used = zip(names, group.usage, strict=True)
+        amounts = [usage.sums.amount for name, usage in used if usage.known or name not in HELD]
+        parts.append(msgspec.json.encode((*sums, amounts, known)))
     digest = hashlib.sha256(b"".join(sorted(parts))).hexdigest()[:32]
     return Totals(sum(group.records for group in groups), digest)
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig
+from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig, needs
 from auditord_builtin.apel.importing import detect, import_client_file, import_config
 from auditord_builtin.apel.jobs import JobReporter
 from auditord_builtin.apel.questions import site_groups
@@ -247,4 +247,5 @@ APEL = PluginKind(
     import_config=import_file,
     check=check,
     detect=detect,
+    needs=needs,
 )

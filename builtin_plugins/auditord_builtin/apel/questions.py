@@ -25,6 +25,7 @@ from auditord_builtin.apel.config import (
 from auditord_builtin.apel.messages import clean_name
 from auditord_hookspecs import ExceedsRuntime, Records, Window, aggregates, query
 from auditord_hookspecs.query import MOST_CPU_TIME
+from auditord_hookspecs.vocabulary import TOTALS
 
 Number: TypeAlias = int | Fraction
 """An exact number. Sums of ``int`` are much faster."""
@@ -188,11 +189,16 @@ class Question(msgspec.Struct, frozen=True):
     ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
         """Return the answers for a site's jobs that ended in the window, and the number of jobs left out, by reason."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
-        components = [field.name for field in summed_fields if isinstance(field, ComponentField)]
-        summed = list(dict.fromkeys(components))
+        components = list(dict.fromkeys(field.name for field in summed_fields if isinstance(field, ComponentField)))
+        summed = list(dict.fromkeys([*components, *filter(None, map(held_name, self.keys.values()))]))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
         apart = [implausible(self.amounts[name], self.keys["Processors"]) for name in self.cpu_times]
-        asked = [*read, *map(_score, self.benchmarks), *map(aggregates.ComponentPresent, summed), *filter(None, apart)]
+        asked = [
+            *read,
+            *map(_score, self.benchmarks),
+            *map(aggregates.ComponentPresent, components),
+            *filter(None, apart),
+        ]
         by = tuple(dict.fromkeys(asked))
         groups = await site_groups(config, records, site, window, *by, usage=summed)
         return _Reading(self, by, summed, frozenset(read)).read(groups)
@@ -224,18 +230,32 @@ class _Reading:
         dimensions = [(name, field, _dimension(field)) for name, field in question.keys.items()]
         self._keys = [(name, field, None if by is None else self._places[by]) for name, field, by in dimensions]
         self._cpu_times = question.cpu_times
+        held = [(held_name(field), place) for _, field, place in self._keys]
+        self._held = [(place, summed.index(name)) for name, place in held if name is not None and place is not None]
         self._texts: dict[tuple[aggregates.KeyValue, ...], Mapping[str, str]] = {}
 
     def read(self, groups: Sequence[aggregates.Group]) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
         answers: list[Answer] = []
         left_out: Counter[LeftOutFor] = Counter()
-        for group in groups:
+        for group in map(self._in_seconds, groups):
             try:
                 if self._counts(group):
                     answers.append(self._answer(group))
             except LeftOut as reason:
                 left_out[LeftOutFor(str(reason), self._submit_host(group))] += group.records
         return answers, left_out
+
+    def _in_seconds(self, group: aggregates.Group) -> aggregates.Group:
+        """Return a group of jobs that have core-seconds as jobs of one core that ran for as many seconds."""
+        for place, at in self._held:
+            used = group.usage[at]
+            if group.key[place] is None and used.known:
+                seconds = used.sums.amount_runtime
+                used = msgspec.structs.replace(used, sums=aggregates.AmountSums(seconds, seconds))
+                usage = (*group.usage[:at], used, *group.usage[at + 1 :])
+                key = (*group.key[:place], 1, *group.key[place + 1 :])
+                return msgspec.structs.replace(group, key=key, runtime=seconds, usage=usage)
+        return group
 
     def _submit_host(self, group: aggregates.Group) -> str:
         for name, field, place in self._keys:
@@ -292,6 +312,11 @@ class _Reading:
             case ComponentField(name=name, divide_by=divisor):
                 place, at = self._places[aggregates.ComponentPresent(name)], self._summed.index(name)
                 return partial(_component_sum, name, place, at, divisor)
+
+
+def held_name(field: object) -> str | None:
+    """Return the name of the held amount that a field counts, or None; records may have its total instead."""
+    return field.name if isinstance(field, ComponentField) and field.divide_by == 1 and field.name in TOTALS else None
 
 
 def _component_sum(name: str, place: int, at: int, divisor: int, group: aggregates.Group) -> Number:

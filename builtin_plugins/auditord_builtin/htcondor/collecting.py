@@ -30,6 +30,7 @@ from auditord_hookspecs import (
     Reach,
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_folder, check_readable
+from auditord_hookspecs.mapping import component_names
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
@@ -187,6 +188,7 @@ HTCONDOR = CollectorKind(
     job_of=job_of,
     prefix=lambda config: config.record_prefix,
     remarks=remarks,
+    provides=component_names,
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,

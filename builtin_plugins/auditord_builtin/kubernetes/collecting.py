@@ -43,7 +43,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_readable
 from auditord_hookspecs.http import HttpError
-from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.mapping import component_names, remarks_on_sites
 from auditord_hookspecs.outcomes import restore
 
 CPU: Final = "prometheus.cpu"
@@ -359,6 +359,7 @@ KUBERNETES: Final = CollectorKind(
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: [*remarks_on_sites(config.sites), *remarks_on_fractions(config)],
+    provides=component_names,
     inventory=collect,
     reach=reach,
     check=check,

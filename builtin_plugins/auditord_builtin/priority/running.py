@@ -83,7 +83,7 @@ def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery
     return aggregates.AggregateQuery(
         where=_condition(config, now),
         by=(aggregates.MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
-        usage=() if product else _usages(config.components),
+        usage=_usages(config.components),
         window=Window(now - config.duration, now) if overlap and config.duration is not None else None,
         as_of=now if overlap else None,
     )
@@ -142,21 +142,29 @@ def _of_group(config: PriorityConfig, group: aggregates.Group, log: Log) -> Frac
             continue
         unscored = used.scores[score].unscored
         total += Fraction(used.scores[score].amount_runtime) + unscored.amount_runtime
-        if unscored.amount:
+        if unscored != aggregates.AmountSums():
             _warn_unscored(log, group, component, score)
     return total
 
 
 def _product(config: PriorityConfig, group: aggregates.Group, log: Log) -> Fraction:
     values = iter(group.key[1:])
+    time: Fraction | None = None
     factors: list[Fraction] = []
-    for component, score in config.components.items():
+    for (component, score), used in zip(config.components.items(), group.usage, strict=True):
         amount, value = next(values), None if score is None else next(values)
         if isinstance(amount, int):
-            if score is not None and value is None:
-                _warn_unscored(log, group, component, score)
-            factors.append(amount * (Fraction(value) if isinstance(value, Decimal) else Fraction(1)))
-    product = Fraction(group.runtime if factors else 0)
+            factors.append(Fraction(amount))
+        elif not used.known:
+            continue
+        elif time is None:  # the records have the total, which includes the time
+            time = Fraction(used.sums.amount_runtime)
+        else:
+            factors.append(Fraction(used.sums.amount_runtime, group.runtime or 1))
+        if score is not None and value is None:
+            _warn_unscored(log, group, component, score)
+        factors.append(Fraction(value) if isinstance(value, Decimal) else Fraction(1))
+    product = Fraction(group.runtime if factors else 0) if time is None else time
     for factor in factors:
         product *= factor
     return product
@@ -389,6 +397,7 @@ PRIORITY: Final = PluginKind(
     name="priority",
     config=PriorityConfig,
     run=set_priorities,
+    needs=lambda config: config.components,
     import_config=import_config,
     check=check,
 )

@@ -108,4 +108,5 @@ KIND: Final = PluginKind(
     run=report,
     interval=timedelta(minutes=1),
     timeout=timedelta(minutes=5),
+    needs=lambda _: ("Cores",),
 )

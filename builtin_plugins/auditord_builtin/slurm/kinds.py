@@ -34,7 +34,7 @@ from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
-from auditord_hookspecs.mapping import remarks_on_fractions, remarks_on_sites
+from auditord_hookspecs.mapping import component_names, remarks_on_fractions, remarks_on_sites
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
 _ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
@@ -162,6 +162,7 @@ SLURM: Final = CollectorKind(
     jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
     remarks=_remarks,
+    provides=component_names,
     inventory=list_jobs,
     reach=reach,
     check=check,
@@ -180,6 +181,7 @@ SLURM_EPILOG: Final = CollectorKind(
     jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
     remarks=_remarks,
+    provides=component_names,
     inventory=list_jobs,
     no_inventory=lambda config: None if config.sacct else "listing jobs needs sacct, but sacct is []",
     reach=source_reach,

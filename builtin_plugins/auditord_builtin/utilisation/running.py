@@ -205,4 +205,5 @@ UTILISATION: Final = PluginKind(
     timeout=timedelta(hours=4),
     import_config=import_config,
     check=check,
+    needs=lambda config: filter(None, (config.components.cores, config.components.cpu_time)),
 )

@@ -294,4 +294,5 @@ WALDUR: Final = PluginKind(
     import_config=import_config,
     detect=detect,
     check=check,
+    needs=lambda config: [config.recorded[each].component[0] for each in config.resources],
 )

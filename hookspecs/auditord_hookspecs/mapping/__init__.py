@@ -41,6 +41,7 @@ from auditord_hookspecs.mapping.rules import (
     ScoreRule,
     SiteRule,
     auditor_preset,
+    component_names,
     remarks_on_fractions,
     remarks_on_sites,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "build_meta",
     "build_owners",
     "columns",
+    "component_names",
     "find_site",
     "holds",
     "is_missing",

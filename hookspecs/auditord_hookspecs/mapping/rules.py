@@ -10,13 +10,21 @@ from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Protocol
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from typing_extensions import override
 
 from auditord_hookspecs.config import Section
 from auditord_hookspecs.records import MAX_AMOUNT, Score, check_name
+from auditord_hookspecs.vocabulary import TOTALS, has_both_forms
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """The name of a column in a template."""
@@ -197,13 +205,36 @@ def remarks_on_fractions(rules: Iterable[ComponentRule], fractions: Collection[s
     ]
 
 
-def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
-    """Return a validator that replaces the word ``auditor`` in an option ``components`` with AUDITOR's components."""
+def auditor_preset(rules: tuple[ComponentRule, ...]) -> WrapValidator:
+    """Return a validator of an option ``components``: the word ``auditor`` stands for AUDITOR's components.
 
-    def replace(value: Any) -> Any:  # Any: a value from the file
-        return rules if value == "auditor" else value
+    Rules that would give a record both forms of an amount, such as Cores and CoreSeconds, are refused.
+    """
 
-    return BeforeValidator(replace, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...])
+    def validate(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[ComponentRule, ...]:  # Any: from the file
+        found: tuple[ComponentRule, ...] = read(rules if value == "auditor" else value)
+        if (name := has_both_forms(rule.name for rule in found if not rule.only_if)) is not None:
+            raise ValueError(
+                f"{name} and {TOTALS[name]} are two forms of one amount, and a record has one of them: leave one out, "
+                "or give it an only_if"
+            )
+        return found
+
+    return WrapValidator(validate, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...])
+
+
+def component_names(config: "HasComponents") -> list[str]:
+    """Return the names of the components that a collector's rules make (for ``CollectorKind.provides``)."""
+    return [rule.name for rule in config.components]
+
+
+class HasComponents(Protocol):
+    """The configuration of a collector with rules for components."""
+
+    @property
+    def components(self) -> tuple[ComponentRule, ...]:
+        """The rules."""
+        ...
 
 
 class MetaRule(ValueRule):

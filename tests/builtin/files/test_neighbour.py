@@ -193,6 +193,6 @@ def test_an_error_of_the_file_system_is_no_reason_to_replace(tmp_path: Path) -> 
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     with SharedFolder.opened(tmp_path) as folder, pytest.raises(FileExistsError) as caught:
-        folder._rename_new("a", "b")  # type: ignore[attr-defined]
+        folder._rename_new("a", "b")
     assert caught.value.errno == errno.EEXIST
     assert (tmp_path / "b").read_text() == "b"

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,7 +98,7 @@ async def test_records_of_a_real_pool_are_what_its_jobs_held() -> None:
     plain = submit("request_cpus = 2", "request_gpus = 1", "+HEPscore23 = 999", seconds=3)
     parallel = submit("machine_count = 3", "request_cpus = 2", "request_gpus = 1", seconds=3, universe="parallel")
     for status, least, act in (("2", RAN_FOR, "condor_hold"), ("5", HELD_FOR, "condor_rm")):
-        wait_until(lambda status=status, least=least: has_status_for(held, status, least), f"status {status}")
+        wait_until(partial(has_status_for, held, status, least), f"status {status}")
         call(act, held)
     wait_until(lambda: not any(map(status_of, (held, plain, parallel))), "all jobs are over")
 

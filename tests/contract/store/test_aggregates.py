@@ -38,6 +38,7 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.vocabulary import has_both_forms
 from tests.contract.store.conftest import StoreFactory
 from tests.summed_records import aggregate_records
 
@@ -69,7 +70,8 @@ KEYS = st.sampled_from(
     ["site_id", "site", "group_id", "user_id", "VO", "a.b[0]", 'quo"te', "back\\slash", "ключ", "a\nb"]
 )
 TEXTS = st.sampled_from(["x", "y", "X", "%", 'quo"te', "back\\", "\\u005c", "знач", "1", "null", "[]", "a\nb"])
-NAMES = st.sampled_from(["Cores", "Cores", "TotalCPU", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
+HELD_NAMES = ("Cores", "Cores", "Memory", "GPU", "CoreSeconds", "CoreSeconds", "MemorySeconds", "GPUSeconds")
+NAMES = st.sampled_from([*HELD_NAMES, "TotalCPU", "Other", "ядра", 'quo"te', "back\\slash"])
 AMOUNTS = st.sampled_from([0, 1, 8, 8, 2**31 - 1, 2**31, 2**53 + 1, MAX_AMOUNT - 1, MAX_AMOUNT])
 SCORE_NAMES = st.sampled_from(["HEPSPEC06", "hepscore23", 'quo"te'])
 SCORE_VALUES = st.sampled_from([0.0, 0.1, 9.2, 9.2, 1 / 3, 1e22, 5e-324, 1.7976931348623157e308])
@@ -84,7 +86,11 @@ TIMES = st.one_of(
 )
 METAS = st.none() | st.dictionaries(KEYS, st.lists(TEXTS, max_size=2).map(tuple), max_size=4)
 SCORES = st.lists(st.builds(Score, SCORE_NAMES, SCORE_VALUES), max_size=2).map(tuple)
-COMPONENTS = st.lists(st.builds(Component, NAMES, AMOUNTS, SCORES), max_size=3).map(tuple)
+COMPONENTS = (
+    st.lists(st.builds(Component, NAMES, AMOUNTS, SCORES), max_size=3)
+    .map(tuple)
+    .filter(lambda components: has_both_forms(each.name for each in components) is None)
+)
 RECORDS = st.lists(
     st.builds(Record, st.text("abcdef", min_size=1, max_size=3), TIMES, COMPONENTS, st.none() | TIMES, METAS),
     max_size=25,

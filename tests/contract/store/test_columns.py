@@ -47,6 +47,7 @@ from auditord_hookspecs.query import (
     Order,
     SortField,
 )
+from auditord_hookspecs.vocabulary import HELD, TOTALS
 from auditord_hookspecs.wire import decode_record
 from tests.contract.store.conftest import StoreFactory
 from tests.contract.store.feeds import settled
@@ -66,9 +67,9 @@ MANY: Final = 250
 
 
 def full(record_id: str = "job", text: str = "x", amount: int = 3) -> Record:
-    """A record that has a value in every column."""
+    """A record that has a value in every column, of amounts in either form: held if the number is odd."""
     scores = (Score("HEPscore23", 11.5),)
-    names = (*AMOUNT_COLUMNS, "Disk")
+    names = [*(name for name in AMOUNT_COLUMNS if name not in (TOTALS if amount % 2 == 0 else HELD)), "Disk"]
     components = tuple([Component(name, amount + at, scores) for at, name in enumerate(names)])
     meta = {key: (f"{text} {key}",) for key in META_COLUMNS}
     first, *_ = META_COLUMNS
@@ -150,7 +151,8 @@ def check_row(url: str, row: Row, record: Record, *, is_full: bool = True) -> No
     expected = read(pending, record, pending.row, pending.row.labels, pending.row.amounts)
     wanted = {name: value for name, value in expected.items() if name in row}
     if is_full:
-        assert all(value is not None for value in wanted.values())
+        held, totals = ({AMOUNT_COLUMNS[name] for name in names} for names in (TOTALS, HELD))
+        assert {name for name, value in wanted.items() if value is None} in (held, totals)
     assert _plain({name: row[name] for name in wanted}) == _plain(wanted)
 
 
@@ -186,11 +188,13 @@ async def test_a_change_writes_every_column_and_keeps_the_former_version(url: st
 async def test_a_copy_writes_every_column_of_the_other_database(tmp_path: Path, empty_postgres_url: str) -> None:
     first, second = f"sqlite://{tmp_path / 'first.db'}", f"sqlite://{tmp_path / 'second.db'}"
     async with open_store(first, counted_keys=KEYS) as store:
-        await store.add(full(), FIRST, SAME_RUN)
+        await store.add(full("job"), FIRST, SAME_RUN)
+        await store.add(other("other"), FIRST, SAME_RUN)
     for source, target in ((first, empty_postgres_url), (empty_postgres_url, second)):
         ends = StoreSection(url=source), StoreSection(url=target)
         await copy_store(*ends, resume=False, now=lambda: START, progress=_Silent())
-        check_row(target, rows_of(target)[0], full())
+        for row, record in zip(rows_of(target), (full("job"), other("other")), strict=True):
+            check_row(target, row, record)
 
 
 class _Silent:
@@ -227,7 +231,9 @@ def conditions() -> Iterator[Condition]:
 
 async def check_answers(store: RecordStore, records: Sequence[Record]) -> None:
     """Check the answers about each column, by records alone and by whatever else the store keeps of them."""
-    usage = tuple([ComponentUsage(name) for name in AMOUNT_COLUMNS])
+    usage = tuple([ComponentUsage(name) for name in AMOUNT_COLUMNS if name not in HELD])
+    totals = AggregateQuery(usage=tuple(map(ComponentUsage, HELD)))
+    assert await store.aggregate(totals) == aggregate_records(records, totals)
     for condition in conditions():
         async with store.stream(RecordQuery(condition, Order(SortField.ID))) as pages:
             found = [decode_record(document).record_id async for page in pages for document in page]

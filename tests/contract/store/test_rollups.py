@@ -62,6 +62,7 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.vocabulary import has_both_forms
 from auditord_hookspecs.wire import decode_record
 from tests.contract.store.conftest import COUNTED_KEYS, StoreFactory
 from tests.contract.store.feeds import settled
@@ -187,9 +188,12 @@ META: Final = st.fixed_dictionaries(
 )
 AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**43 - 1, 2**43, 2**53 - 1])
 SCORES: Final = st.sampled_from([(), (Score("HS23", 9.2),), (Score("HS23", 18.5), Score("HS06", 1 / 3))])
-COMPONENTS: Final = st.lists(
-    st.builds(Component, st.sampled_from(["Cores", "TotalCPU", "Memory", "Other"]), AMOUNTS, SCORES), max_size=3
-).map(tuple)
+NAMES: Final = st.sampled_from(["Cores", "CoreSeconds", "TotalCPU", "Memory", "MemorySeconds", "Other"])
+COMPONENTS: Final = (
+    st.lists(st.builds(Component, NAMES, AMOUNTS, SCORES), max_size=3)
+    .map(tuple)
+    .filter(lambda components: has_both_forms(each.name for each in components) is None)
+)
 HUGE: Final = st.just((Component("Memory", MAX_AMOUNT, ()), Component("Memory", MAX_AMOUNT, ())))
 SOME_COMPONENTS: Final = st.one_of(COMPONENTS, COMPONENTS, COMPONENTS, HUGE, HUGE.map(lambda pair: pair[:1]))
 ZONES: Final = st.sampled_from(["UTC", "Europe/Berlin", "Europe/Berlin", "America/St_Johns"])

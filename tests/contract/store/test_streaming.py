@@ -34,6 +34,7 @@ from auditord_hookspecs.query import (
     TimeCompares,
     TimeField,
 )
+from auditord_hookspecs.vocabulary import has_both_forms
 from auditord_hookspecs.wire import decode_record, encode_record
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +79,9 @@ VALUES = st.sampled_from(
     ["x", "y", "X", "", "%", "_", 'quo"te', "back\\", "\\u005c", "знач", "é", "e\u0301", "null", "[]", "a\nb"]
 )
 TEXTS = VALUES.filter(bool).filter(lambda text: not text.isspace())
-NAMES = st.sampled_from(["Cores", "TotalCPU", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
+NAMES = st.sampled_from(
+    ["Cores", "CoreSeconds", "TotalCPU", "TotalCPU", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"]
+)
 AMOUNTS = st.sampled_from([0, 1, 8, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1])
 TIMES = st.builds(
     shortly_after,
@@ -86,7 +89,11 @@ TIMES = st.builds(
     st.sampled_from([0, 0, 1, 500_000, 999_999]),
 )
 METAS = st.none() | st.dictionaries(KEYS, st.lists(TEXTS, max_size=3).map(tuple), max_size=4)
-COMPONENTS = st.lists(st.builds(Component, NAMES, AMOUNTS, st.just(())), max_size=3).map(tuple)
+COMPONENTS = (
+    st.lists(st.builds(Component, NAMES, AMOUNTS, st.just(())), max_size=3)
+    .map(tuple)
+    .filter(lambda components: has_both_forms(each.name for each in components) is None)
+)
 IDS = st.text("abcABCé_/%\\😀", min_size=1, max_size=3)
 RECORDS = st.lists(
     st.builds(Record, IDS, TIMES, COMPONENTS, st.none() | TIMES, METAS),

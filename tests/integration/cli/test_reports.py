@@ -202,3 +202,26 @@ def test_an_efficiency_that_cannot_be_is_remarked_on(tmp_path: Path) -> None:
         for command in (("report", "efficiency"), ("top", "users")):
             done = CliRunner().invoke(auditord, [*command, *SPAN, "--config", str(tmp_path / "auditord.json")])
             assert (done.exit_code, "above 150 %: see auditord records --implausible" in done.stderr) == (0, True)
+
+
+def test_a_figure_whose_records_lack_the_component_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    def job(number: int, user: str, **amounts: int) -> Record:
+        components = tuple(Component(name, amount, ()) for name, amount in amounts.items())
+        return Record(f"job-{number}", NOON, components, NOON + timedelta(hours=1), {"user_id": (user,)})
+
+    with running_daemon(tmp_path, {}) as daemon:
+        Client(daemon.url).add_all([job(1, "alice", naive_cpu_time=8), job(2, "pods", CoreSeconds=1_440)])
+        measures = ("core-hours", "cpu-hours", "gpu-hours", "jobs")
+        options = [option for name in measures for option in ("--measure", name)]
+        command = ["report", "usage", *options, "--by", "user", "--bin", "none", *SPAN]
+        command += ["--config", str(tmp_path / "auditord.json"), "--output"]
+        done = CliRunner().invoke(auditord, [*command, "json"])
+        csv = CliRunner().invoke(auditord, [*command, "csv"])
+    found = json.loads(done.stdout)
+    assert {row["label"]: list(row["total"].values()) for row in found["rows"]} == {
+        "alice": [None, None, 0, 1],
+        "pods": [0.4, None, 0, 1],
+    }
+    assert found["remarks"] == ["CPU hours: unknown where no record has TotalCPU"]
+    assert "remark: Core hours: unknown where no record has Cores (or CoreSeconds)" in done.stderr
+    assert "alice,,,0,1" in csv.stdout

@@ -47,6 +47,7 @@ EXPECTED: dict[str, list[Any]] = {
     "amount.Cores": [1, 5, None],
     "amount.Disk": [None, MAX_AMOUNT, None],
     "score.Cores.HEPscore23": [None, 9.5, None],
+    "seconds.Cores": [None, 18_000, None],
 }
 
 

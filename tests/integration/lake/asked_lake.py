@@ -37,8 +37,10 @@ def job(number: int) -> Record:
     start = EPOCH + timedelta(day, number % 5 - 2, (0, 0, 1, 999_999)[number % 4])
     stop = None if number % 6 == 0 else start + timedelta(days=(0, 1, 31)[number % 3], seconds=number % 4)
     scores = (Score("HEPSPEC06", (0.1, 9.2, 1 / 3)[number % 3]), Score("hepscore23", 9.2))[: number % 3]
-    components = [Component("Cores", (1, 8, 2**62)[number % 3], scores)]
-    components += [Component("Cores", 8, scores[:1])] if number % 11 == 0 else []
+    name = "CoreSeconds" if number % 5 == 0 else "Cores"
+    components = [Component(name, (1, 8, 2**62)[number % 3], scores)]
+    components += [Component(name, 8, scores[:1])] if number % 11 == 0 else []
+    components += [Component("MemorySeconds", 4_001, ())] if number % 7 == 0 else []
     components += [Component("Other", number, ())] if number % 4 else []
     meta = {
         "site_id": ("xyX"[number % 3],),

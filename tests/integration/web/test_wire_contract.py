@@ -237,6 +237,16 @@ def test_a_batch_that_contradicts_itself_is_rolled_back(server: Server) -> None:
     assert server.ask("GET", "/record/twice").status == 404
 
 
+def test_a_record_with_both_forms_of_an_amount_is_refused(server: Server) -> None:
+    both: list[dict[str, Any]] = [{"name": name, "amount": 1, "scores": []} for name in ("Cores", "CoreSeconds")]
+    answer = server.ask("POST", "/record", record("both", components=both))
+    assert answer.status == 400
+    assert (
+        b"'CoreSeconds' failed: the record also has Cores, and would count twice: leave one of them out" in answer.body
+    )
+    assert server.ask("POST", "/record", record("total", components=both[1:])).status == 200
+
+
 def test_a_bad_element_refuses_the_whole_batch(server: Server) -> None:
     answer = server.ask("POST", "/records", [record("good"), record("bad\0")])
     assert answer.status == 400

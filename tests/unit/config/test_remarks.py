@@ -1,8 +1,11 @@
 """Remarks of kinds on sections that are valid but hardly meant."""
 
-import pytest
+from typing import Any
 
-from auditord.config.kinds import remarks
+import pytest
+from pydantic import ValidationError
+
+from auditord.config.kinds import configuration_model, instance_models, remarks
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
 from auditord_hookspecs.mapping import SiteRule, remarks_on_sites
@@ -42,3 +45,46 @@ def test_very_many_labels_of_roll_ups_are_remarked_on() -> None:
 
     assert told(20) == []
     assert ["21 labels" in each for each in told(21)] == [True]
+
+
+SLURM = {"kind": "slurm", "sites": [{"name": "S"}]}
+USER_CPU = [{"name": "Cores", "key": "NCPUS"}, {"name": "UserCPU", "key": "UserCPU", "key_type": "Time"}]
+
+
+def undelivered(**sections: Any) -> list[str]:  # Any: as in a file
+    configuration = configuration_model(instance_models(KINDS)).model_validate(
+        {"state_dir": "/state", "store": {"url": "sqlite:///records.db"}, **sections}
+    )
+    return [remark for remark in remarks(configuration, KINDS) if remark.startswith("collectors: none delivers")]
+
+
+def test_what_no_collector_delivers_is_named_with_what_needs_it() -> None:
+    utilisation = {"kind": "utilisation"}
+    recorded = {"slurm": {**SLURM, "components": USER_CPU}}
+    assert undelivered(collectors={"slurm": SLURM}, plugins={"monthly": utilisation}) == []
+    assert undelivered(collectors=recorded, plugins={"monthly": utilisation}) == [
+        (
+            "collectors: none delivers TotalCPU, needed by reports (cpu-hours, cpu-efficiency, idle-core-hours), "
+            "plugins.monthly: add it to components"
+        )
+    ]
+    assert undelivered(collectors={**recorded, "other": SLURM | {"record_prefix": "other"}}) == []
+    drop = {"kind": "files", "folder": "/var/spool/jobs"}
+    assert undelivered(collectors={**recorded, "drop": drop}) == []  # its records may have any components
+
+
+@pytest.mark.parametrize(("name", "remarks"), [("CoreSeconds", 0), ("Threads", 1)])
+def test_a_total_is_as_good_as_the_held_amount(name: str, remarks: int) -> None:
+    rules = [{"name": name, "key": "CPUTimeRAW"}, {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time"}]
+    pledge = {"site": "S", "amount": 8, "from": "2026-01-01", "to": "2027-01-01"}
+    found = undelivered(collectors={"slurm": {**SLURM, "components": rules}}, pledges=[pledge])
+    assert ["none delivers Cores or CoreSeconds" in each and "pledges" in each for each in found] == [True] * remarks
+
+
+def test_rules_that_make_both_forms_are_refused_unless_they_have_conditions() -> None:
+    both: list[dict[str, Any]] = [{"name": "Cores", "key": "NCPUS"}, {"name": "CoreSeconds", "key": "CPUTimeRAW"}]
+    model = KINDS.collectors["slurm"].config
+    with pytest.raises(ValidationError, match="Cores and CoreSeconds are two forms of one amount"):
+        model.model_validate({"components": both})
+    both[0]["only_if"] = {"key": "Partition", "matches": "whole"}
+    model.model_validate({"components": both})

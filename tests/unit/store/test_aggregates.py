@@ -13,6 +13,7 @@ from auditord.store.aggregates import Overflow
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
+    SumOfShares,
     marked,
     noticing_overflow,
     pieces,
@@ -47,6 +48,7 @@ def during(field: TimeField, *others: Condition) -> AllOf:
 def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate(connection, load_migrations(MIGRATIONS), Path(":memory:"))
+    connection.create_aggregate("sum_of_shares", 5, SumOfShares)
     yield connection
     connection.close()
 
