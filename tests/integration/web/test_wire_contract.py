@@ -238,7 +238,7 @@ def test_a_batch_that_contradicts_itself_is_rolled_back(server: Server) -> None:
 
 
 def test_a_record_with_both_forms_of_an_amount_is_refused(server: Server) -> None:
-    both: list[dict[str, Any]] = [{"name": name, "amount": 1, "scores": []} for name in ("Cores", "CoreSeconds")]
+    both: list[dict[str, object]] = [{"name": name, "amount": 1, "scores": []} for name in ("Cores", "CoreSeconds")]
     answer = server.ask("POST", "/record", record("both", components=both))
     assert answer.status == 400
     assert (
