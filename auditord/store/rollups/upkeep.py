@@ -205,7 +205,7 @@ class Upkeep:
                 await self._set_keys()
                 await self.fold()
             behind = await self._read(is_behind())
-        # A foreign transaction hides all later changes until it ends, and its end tells nobody.
+        # A foreign transaction hides all later changes until it ends, and PostgreSQL does not announce its end.
         if behind and self._is_ours:
             self._next_look = asyncio.get_running_loop().call_later(self.limits.behind_seconds, self.wake)
 
