@@ -1,6 +1,5 @@
 """A hostile neighbour changes the folder between our system calls: no job is lost, no foreign file harmed."""
 
-import errno
 import os
 import re
 from collections.abc import Callable
@@ -187,12 +186,3 @@ async def _live_beside(folder: Path, acts: list[Act], monkeypatch: pytest.Monkey
 
 def _ids(text: str) -> set[str]:
     return {found[1] or found[2] for found in re.finditer(r'"record_id":"(\d+)"|^(\d+),', text, re.MULTILINE)}
-
-
-def test_an_error_of_the_file_system_is_no_reason_to_replace(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a")
-    (tmp_path / "b").write_text("b")
-    with SharedFolder.opened(tmp_path) as folder, pytest.raises(FileExistsError) as caught:
-        folder._rename_new("a", "b")
-    assert caught.value.errno == errno.EEXIST
-    assert (tmp_path / "b").read_text() == "b"

@@ -31,3 +31,12 @@ def test_only_names_in_the_folder_itself_are_removed(tmp_path: Path) -> None:
     remove(folder, ["1.0123456789abcdef.job"])
     assert other.exists()
     assert list(folder.iterdir()) == []
+
+
+def test_an_impossible_date_concerns_one_note_only(tmp_path: Path) -> None:
+    folder = give_to_nobody(tmp_path / "notes")
+    as_nobody(folder, "printf 'A=1\\0\\0' > 1.0123456789abcdef.job; printf 'A=1\\0\\0' > 2.0123456789abcdef.job")
+    as_nobody(folder, "touch -d @99999999999999 1.0123456789abcdef.job")
+    found = read_folder(folder, NOW)
+    assert [note.job_id for note in found.notes] == ["2"]
+    assert [each.name for each in found.unreadable] == ["1.0123456789abcdef.job"]

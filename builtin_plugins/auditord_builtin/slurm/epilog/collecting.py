@@ -140,7 +140,7 @@ def _read(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadabl
     match = _NAME.fullmatch(name)
     try:
         noted = datetime.fromtimestamp(changed, UTC)
-    except (OverflowError, ValueError, OSError):  # somebody has set a time that no calendar has
+    except (OverflowError, ValueError, OSError):  # a user has set a time that no calendar has
         match = None
         noted = now
     if match is None:
