@@ -34,7 +34,7 @@ _SUMS: Final = 4
 """The sums of each component in a vector."""
 
 _ZERO: Final = frozenset([each.name for each in QUANTITIES.values() if each.absent_is_zero])
-"""The quantities of which a record without the component has none."""
+"""The quantities that are zero for a record without the component."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Cores, memory and GPUs have two forms. A *held* amount counts for the whole runtime. A *total* over the run says the
 same as a product with seconds, and is the only exact form of half a core, of a resized pod, or of a quarter of a GPU,
-since amounts are whole numbers. A record has one form of each: :class:`Record` refuses both. Whoever asks for the held
+since amounts are whole numbers. A record has one form of each: :class:`Record` refuses both. A query for the held
 amount (``Cores``) gets both forms: ``amount_runtime`` in a sum is amount times runtime, plus the totals.
 """
 
@@ -28,7 +28,7 @@ class Quantity(msgspec.Struct, frozen=True):
         name: the component's name.
         unit: of the amount; empty for a number of things.
         form: held for the runtime, a total over the run, or its peak.
-        meaning: what is counted.
+        meaning: the things that are counted.
         total: the name of the total that replaces a held amount.
         absent_is_zero: a record without it has none, as a job without a GPU. Otherwise its amount is unknown.
     """
