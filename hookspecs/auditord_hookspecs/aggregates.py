@@ -209,7 +209,7 @@ class AggregateQuery(msgspec.Struct, frozen=True):
         where: a condition on the records, in addition to the rules of this module.
         by: the dimensions to group by; without any, all records are one group.
         usage: the components to sum up.
-        window: limits the runtime of each record to its overlap with this window.
+        window: limits the runtime of each record to its overlap with this window. An empty window has no records.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
         most_groups: the store raises :class:`TooManyGroups` if there are more groups, or more than
             :data:`SUMS_PER_GROUP` times as many sums; None: no limit.

@@ -28,6 +28,9 @@ MOST_MEMORY: Final = 400
 REST: Final = 60
 """Seconds within which the daemon has nothing to do after its readers have left."""
 
+PATIENCE: Final = 45
+"""Seconds after which readers leave."""
+
 FILES: Final = tuple(f"/usage.{form}?by=user&bin=month&{WHOLE}" for form in ("csv", "xlsx"))
 TARGETS: Final = (*(f"/api/v1/aggregates?{quote(each, safe='=&:')}" for each in PRODUCTS), *FILES)
 
@@ -86,7 +89,7 @@ def _attack(daemon: Daemon, target: str, patience: float) -> tuple[Sequence[int]
 
 def test_readers_of_all_that_can_be_named_leave_nothing_behind(daemon: Daemon) -> None:
     for target in TARGETS:
-        for patience in (600, 2):  # they stay, or leave
+        for patience in (PATIENCE, 2):  # some answers take many minutes
             daemon.forget_peak()
             statuses, longest = _attack(daemon, target, patience)
             peak = daemon.peak()
