@@ -120,25 +120,34 @@ class _ByText(dict[bytes, T]):
 class SharedParts:
     """The decoded components and meta of many records. Equal texts share one value.
 
-    Jobs of one user often have the same meta, and jobs of one shape the same components.
+    Jobs of one user often have the same meta, and jobs of one shape the same components. If most texts turn out to be
+    different, such as components with a CPU time, further ones are decoded without looking for equal ones.
     """
 
     def __init__(self) -> None:
         self._components = _ByText(decode_components)
         self._meta = _ByText(decode_meta)
+        self._count = 0
 
     def decode(self, body: bytes) -> list[Record]:
         """Decode the records of an array. Errors do not name the position in the array."""
-        components, meta = self._components, self._meta
+        offered = _offered_decoder.decode(body)
+        components: Callable[[bytes], tuple[Component, ...]] = _components_decoder.decode
+        if 2 * len(self._components) <= self._count:
+            components = self._components.__getitem__
+        meta: Callable[[bytes], Meta | None] = _meta_decoder.decode
+        if 2 * len(self._meta) <= self._count:
+            meta = self._meta.__getitem__
+        self._count += len(offered)
         return [
             Record(
                 each.record_id,
                 each.start_time,
-                components[bytes(each.components)],
+                components(bytes(each.components)),
                 each.stop_time,
-                meta[bytes(each.meta)],
+                meta(bytes(each.meta)),
             )
-            for each in _offered_decoder.decode(body)
+            for each in offered
         ]
 
 
