@@ -47,10 +47,15 @@ CREATE TABLE auditord.records (
     memory bigint,
     gpu bigint,
     total_cpu bigint,
+    -- The totals CoreSeconds, MemorySeconds and GPUSeconds, which a record has instead of Cores, Memory and GPU. In cells,
+    -- they are part of the sums of amount times runtime.
+    core_seconds bigint,
+    memory_seconds bigint,
+    gpu_seconds bigint,
     -- Refer to auditord.sources and auditord.score_sets, which keep every row. Checks per record would cost too much.
     source_id integer NOT NULL,
     score_set integer, -- NULL: no component has a score
-    others smallint, -- 1: it has components other than these four; 2: an amount is very large
+    others smallint, -- 1: it has components other than these seven; 2: an amount is very large
     -- True if the columns for site, group, user or amounts are incomplete: several values, an older key, or several
     -- components with one name.
     more boolean,
@@ -70,6 +75,9 @@ CREATE INDEX records_by_start ON auditord.records (start_time);
 CREATE INDEX records_by_meta ON auditord.records USING gin (meta jsonb_path_ops);
 -- Sums read the documents of these few records.
 CREATE INDEX records_with_more ON auditord.records (stop_time) WHERE more;
+-- Tells whether there are records with totals: sums read these columns only then.
+CREATE INDEX records_with_totals ON auditord.records (stop_time)
+WHERE core_seconds IS NOT NULL OR memory_seconds IS NOT NULL OR gpu_seconds IS NOT NULL;
 
 -- Former versions of records, until every consumer has passed them.
 CREATE TABLE auditord.removals (
@@ -83,6 +91,9 @@ CREATE TABLE auditord.removals (
     memory bigint,
     gpu bigint,
     total_cpu bigint,
+    core_seconds bigint,
+    memory_seconds bigint,
+    gpu_seconds bigint,
     source_id integer NOT NULL,
     score_set integer,
     changed_by integer, -- of auditord.sources

@@ -29,12 +29,17 @@ CREATE TABLE records (
     -- 1 if the columns for site, group, user or amounts are incomplete: several values, an older key, or several
     -- components with one name. Filters then read the document.
     more INTEGER,
-    others INTEGER, -- 1: it has components other than the next four; 2: an amount is too large for roll-ups
+    others INTEGER, -- 1: it has components other than the next seven; 2: an amount is too large for roll-ups
     -- Amounts of the components Cores, Memory, GPU and TotalCPU, summed if a name occurs more than once.
     cores INTEGER,
     memory INTEGER,
     gpu INTEGER,
     total_cpu INTEGER,
+    -- The totals CoreSeconds, MemorySeconds and GPUSeconds, which a record has instead of Cores, Memory and GPU. In cells,
+    -- they are part of the sums of amount times runtime.
+    core_seconds INTEGER,
+    memory_seconds INTEGER,
+    gpu_seconds INTEGER,
     content INTEGER NOT NULL,     -- hash of meta (without provenance) and components
     received_at INTEGER NOT NULL, -- when it first arrived
     updated_at INTEGER,           -- when it was last changed; NULL if never
@@ -46,8 +51,12 @@ CREATE UNIQUE INDEX records_by_id ON records (record_id);
 -- Serves the default order without sorting, and every filter on times, site, group and user. Sums over a period only
 -- read this index, since the table has twenty times as many pages.
 CREATE INDEX records_by_stop ON records (
-    stop_time, record_id, start_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, score_set
+    stop_time, record_id, start_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, core_seconds,
+    memory_seconds, gpu_seconds, score_set
 );
+-- Tells whether there are such records: sums read these columns only then.
+CREATE INDEX records_with_totals ON records (stop_time)
+WHERE core_seconds IS NOT NULL OR memory_seconds IS NOT NULL OR gpu_seconds IS NOT NULL;
 CREATE INDEX records_by_start ON records (start_time);
 -- Sums read the documents of these few records.
 CREATE INDEX records_with_more ON records (stop_time) WHERE more IS NOT NULL;
@@ -69,6 +78,9 @@ CREATE TABLE removals (
     memory INTEGER,
     gpu INTEGER,
     total_cpu INTEGER,
+    core_seconds INTEGER,
+    memory_seconds INTEGER,
+    gpu_seconds INTEGER,
     score_set INTEGER,
     source_id INTEGER NOT NULL,
     document TEXT, -- NULL once all counts and roll-ups have passed it, so that names are not kept
