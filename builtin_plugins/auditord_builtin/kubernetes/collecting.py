@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config, remarks_on_fractions
+from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, find_remarks, import_config
 from auditord_builtin.kubernetes.conversion import PodToConvert, convert
 from auditord_builtin.kubernetes.following import (
     PAGE_SIZE,
@@ -43,7 +43,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_readable
 from auditord_hookspecs.http import HttpError
-from auditord_hookspecs.mapping import component_names, remarks_on_sites
+from auditord_hookspecs.mapping import component_names
 from auditord_hookspecs.outcomes import restore
 
 CPU: Final = "prometheus.cpu"
@@ -358,7 +358,7 @@ KUBERNETES: Final = CollectorKind(
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
-    remarks=lambda config: [*remarks_on_sites(config.sites), *remarks_on_fractions(config)],
+    remarks=find_remarks,
     provides=component_names,
     inventory=collect,
     reach=reach,

@@ -4,7 +4,7 @@ They can be imported from a configuration file of AUDITOR's collector, or propos
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -15,7 +15,15 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, ImportedConfig, RunConfig, Secret, Section
 from auditord_hookspecs.config_import import OWN_QUEUE, OWN_STORE, ConfigImport, Document
-from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset
+from auditord_hookspecs.mapping import (
+    ComponentRule,
+    KeyType,
+    MetaRule,
+    SiteRule,
+    auditor_preset,
+    remarks_on_fractions,
+    remarks_on_sites,
+)
 from auditord_hookspecs.proposals import Answers, Host, Proposal, Question
 from auditord_hookspecs.sources import ServerUrl, TlsFiles
 
@@ -201,19 +209,16 @@ CORES: Final = frozenset({"limits.cpu", "requests.cpu"})
 GPUS: Final = "gpu"
 
 
-def remarks_on_fractions(config: KubernetesConfig) -> Iterable[str]:
-    """Yield a remark for each component whose rule rounds fractions of cores or GPUs to a whole number."""
-    fractions = dict.fromkeys(CORES, Decimal("0.001"))  # the smallest amount of CPU that can be requested
-    if any(rule.factor % 1 for rule in config.gpus):
-        fractions[GPUS] = min(rule.factor for rule in config.gpus)
-    totals = {**dict.fromkeys(CORES, "CoreSeconds, key: core_seconds"), GPUS: "GPUSeconds, key: gpu_seconds"}
-    for rule in config.components:
-        key = rule.key or ""
-        if key in fractions and rule.factor * fractions[key] % 1:
-            yield (
-                f"component {rule.name}: {key} can be a fraction, which is rounded to a whole number (400m to 0); use "
-                f"a total instead: {{name: {totals[key]}}}"
-            )
+_TOTALS: Final = {
+    **dict.fromkeys(CORES, "{name: CoreSeconds, key: core_seconds}"),
+    GPUS: "{name: GPUSeconds, key: gpu_seconds}",
+}
+
+
+def find_remarks(config: KubernetesConfig) -> list[str]:
+    """Return remarks on missing sites, and on rules that round fractions of cores or GPUs away."""
+    fractions = {*CORES, GPUS} if any(rule.factor % 1 for rule in config.gpus) else CORES
+    return [*remarks_on_sites(config.sites), *remarks_on_fractions(config.components, fractions, _TOTALS)]
 
 
 _SPECIFIC: Final = frozenset({"prometheus_addr", "prometheus_port", "merge_interval", "collect_interval"})

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import (
@@ -190,16 +191,20 @@ class ComponentRule(ValueRule):
         return self
 
 
-def remarks_on_fractions(rules: Iterable[ComponentRule], fractions: Collection[str]) -> list[str]:
+def remarks_on_fractions(
+    rules: Iterable[ComponentRule], fractions: Collection[str], totals: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """Return a remark for each rule that rounds fractions away (for ``CollectorKind.remarks``).
 
     Args:
         rules: the rules of the components.
         fractions: the sources whose values can have a fraction that matters: columns, or ``column[sub_key]``.
+        totals: the rule for a total over the run, which keeps the fraction, by source.
     """
+    factor = "keep it with a factor, such as factor: 1000, and name the component after its unit"
     return [
-        f"component {rule.name}: {source} can have a fraction, which is rounded away (0.4 becomes 0); keep it with a "
-        "factor, such as factor: 1000, and name the component after its unit"
+        f"component {rule.name}: {source} can have a fraction, which is rounded away (0.4 becomes 0); "
+        + (f"use a total instead: {totals[source]}" if source in totals else factor)
         for rule in rules
         if rule.key_type is KeyType.INTEGER and rule.factor <= 1 and (source := rule.source) in fractions
     ]

@@ -470,7 +470,7 @@ def remarks(**options: Any) -> list[str]:
 async def test_config_check_tells_of_rules_that_round_fractions_away() -> None:
     assert remarks() == []
     [text] = remarks(components=[{"name": "Cores", "key": "requests.cpu"}, {"name": "GPU", "key": "gpu"}])
-    assert text.startswith("component Cores: requests.cpu can be a fraction")
+    assert text.startswith("component Cores: requests.cpu can have a fraction")
     assert "{name: CoreSeconds, key: core_seconds}" in text
     assert remarks(components=[{"name": "Milli", "key": "requests.cpu", "factor": 1000}]) == []
     quarter = [{"resource": "gpu.shared", "factor": 0.25}]
