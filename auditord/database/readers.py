@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from ctypes import CDLL
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -227,7 +228,8 @@ class Snapshot(Generic[T]):
         self._take = take
         self._cursor: sqlite3.Cursor | None = None
         self._state = threading.Lock()
-        self._reading = self._is_long = False
+        self.is_long = False
+        self._reading = False
         self._abandoned: StoreUnavailable | None = None
 
     def page(self) -> Page[T]:
@@ -277,7 +279,7 @@ class Snapshot(Generic[T]):
                     raise self._abandoned
             cursor.execute("BEGIN")
             query, parameters = self._make(cursor.connection)
-            self._is_long = len(query) > _LONG
+            self.is_long = len(query) > _LONG
             cursor.execute(query, parameters)
             cursor.connection.execute("COMMIT")  # the query keeps its snapshot until it ends
         return self._cursor
@@ -289,7 +291,7 @@ class Snapshot(Generic[T]):
             self._cursor = None
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if self._is_long:
+            if self.is_long:
                 connection.close()
             else:
                 self._pool.give_back(connection)
@@ -348,6 +350,12 @@ class Snapshots:
             return 0
 
 
+def _give_back_memory() -> None:
+    """Return freed memory to the system. The C library keeps up to 64 MB for each thread that compiled long queries."""
+    if (trim := getattr(CDLL(None), "malloc_trim", None)) is not None:  # only glibc has it
+        trim(0)
+
+
 class Readers:
     """The threads that read: some for short queries, others for pages of long answers, so that neither is delayed.
 
@@ -391,6 +399,8 @@ class Readers:
                 yield pages
         finally:
             self._snapshots.end(snapshot)
+            if snapshot.is_long and not self._closed:
+                self._pages.run(_give_back_memory)
 
     def stop(self) -> None:
         """Refuse further reads and end open answers."""

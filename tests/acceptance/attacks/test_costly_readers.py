@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
@@ -64,14 +64,12 @@ def _rests(daemon: Daemon, seconds: float) -> bool:
 
 def _asked(daemon: Daemon, target: str, patience: float) -> int:
     """Read an answer to its end, or leave; return the status, 0 if there was none."""
-    connection = HTTPConnection("127.0.0.1", daemon.port, timeout=patience)
-    with suppress(TimeoutError):
+    with suppress(TimeoutError), closing(HTTPConnection("127.0.0.1", daemon.port, timeout=patience)) as connection:
         connection.request("GET", target)
-        answer = connection.getresponse()
-        while answer.read(1 << 20):
-            pass
-        return answer.status
-    connection.close()
+        with connection.getresponse() as answer:
+            while answer.read(1 << 20):
+                pass
+            return answer.status
     return 0
 
 

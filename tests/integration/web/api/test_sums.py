@@ -154,6 +154,7 @@ async def test_the_answer_in_full(api: Api) -> None:
                                 "by_value": [{"value": "12.5", "amount": 8, "amount_runtime": 144_000}],
                             }
                         },
+                        "known": True,
                     }
                 },
             }
