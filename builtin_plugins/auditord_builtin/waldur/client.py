@@ -1,7 +1,7 @@
 """A client for Waldur's API: retries, paging, and a method for each request that reporting needs."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -105,22 +105,19 @@ class Connection:
         ):
             with attempt:
                 left = timedelta(seconds=max(0.0, self._ends - self._monotonic()))
-                return await self._once(name, attempt.num, method, url, idempotent=True, retry_for=left, **more)
+                try:
+                    answer = await self._http.request(method, url, idempotent=True, retry_for=left, **more)
+                except CertificateUntrusted as error:
+                    raise Unreachable(f"{name}: {error}; see ca_file") from error
+                except NoHttpAnswer as error:
+                    raise Unreachable(f"{name} was not answered, tried {_times(error.attempts)}: {error}") from error
+                except InvalidHttpAnswer as error:
+                    raise InvalidAnswer(f"{name}: {error}") from error
+                return check(name, answer, attempt.num)
         raise AssertionError("stamina raises the last error")
 
     def _repeats(self, error: Exception) -> bool:
         return isinstance(error, ServerFailed) and self._monotonic() + FIRST_WAIT <= self._ends
-
-    async def _once(self, name: object, number: int, method: str, url: str, **more: Any) -> HttpAnswer:
-        try:
-            answer = await self._http.request(method, url, **more)
-        except CertificateUntrusted as error:
-            raise Unreachable(f"{name}: {error}; see ca_file") from error
-        except NoHttpAnswer as error:
-            raise Unreachable(f"{name} was not answered, tried {_times(error.attempts)}: {error}") from error
-        except InvalidHttpAnswer as error:
-            raise InvalidAnswer(f"{name}: {error}") from error
-        return check(name, answer, number)
 
 
 class _Granted(msgspec.Struct, frozen=True):
@@ -212,42 +209,35 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """Return the rows, and all the total lengths that the pages stated."""
+    """Return the rows, and all the total lengths that the pages stated.
+
+    Raises:
+        InvalidAnswer: a page lacks the total length, or the next page's number is not larger than its own.
+    """
     rows: list[T] = []
     counts: set[int] = set()
-    number: int | None = 1
-    while number is not None:
+    number = 1
+    while True:
         page_request = request.page(number)
         answer = await ask(page_request)
         page = decode(answer.body, list[kind], page_request)  # type: ignore[valid-type] # a type in a variable
         rows += page
-        counts.add(_count(answer, page_request))
-        following = _next_page(answer, number, page_request)
-        number = number + 1 if following is None and page and len(rows) < max(counts) else following
-    return rows, counts
-
-
-def _count(answer: HttpAnswer, request: Request) -> int:
-    text = answer.headers.get(COUNT, "")
-    if not text.isascii() or not text.isdigit():
-        raise InvalidAnswer(
-            f"{request}: the answer lacks the length of the list ({COUNT}: {text!r}): does a proxy remove it?"
-        )
-    return int(text)
-
-
-def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
-    """Return the next page's number from the next link. The link's host is not used: proxies often get it wrong.
-
-    Raises:
-        InvalidAnswer: the next page's number is not larger than ``number``.
-    """
-    if (page := answer.links.get("next")) is None:
-        return None
-    following = parse_qs(urlsplit(page).query).get("page", [""])[-1]
-    if not following.isascii() or not following.isdigit() or int(following) <= number:
-        raise InvalidAnswer(f"{request}: page {number} has a wrong link to the next page: {page!r}")
-    return int(following)
+        count = answer.headers.get(COUNT, "")
+        if not count.isascii() or not count.isdigit():
+            raise InvalidAnswer(
+                f"{page_request}: the answer lacks the length of the list ({COUNT}: {count!r}): does a proxy remove it?"
+            )
+        counts.add(int(count))
+        if (link := answer.links.get("next")) is not None:
+            # Only the page's number is used: proxies often get the link's host wrong.
+            following = parse_qs(urlsplit(link).query).get("page", [""])[-1]
+            if not following.isascii() or not following.isdigit() or int(following) <= number:
+                raise InvalidAnswer(f"{page_request}: page {number} has a wrong link to the next page: {link!r}")
+            number = int(following)
+        elif page and len(rows) < max(counts):
+            number += 1
+        else:
+            return rows, counts
 
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
@@ -329,7 +319,8 @@ class WaldurClient:
         rows = await self._list(request, api.ComponentUsage, lambda each: each.uuid)
         # A server ignores a parameter that it does not know, and would return all months.
         if others := {row.billing_period for row in rows} - {month}:
-            raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {_months(others)}")
+            got = ", ".join(sorted("no month" if each is None else f"{each:%Y-%m}" for each in others))
+            raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {got}")
         return rows
 
     async def user_usages(self, month: date) -> Sequence[api.ComponentUserUsage]:
@@ -374,41 +365,38 @@ class WaldurClient:
         if not usages:
             return {}
         if not self._bulk:
-            return await self._one_by_one(row, usages)
+            return await self._write_one_by_one(row, usages)
         try:
             await self._write(api.set_user_usages(row, usages))
         except Refused as error:
             if error.about_a_closed_month:
                 raise
             if error.status in NO_SUCH_ADDRESS:
-                return await self._without_bulk(row, usages)
-            return await self._halved(row, usages, error)
+                return await self._write_without_bulk(row, usages)
+            if len(usages) == 1:
+                return {usages[0].username: str(error)}
+            middle = len(usages) // 2
+            first = await self.set_user_usages(row, usages[:middle])
+            return {**first, **await self.set_user_usages(row, usages[middle:])}
         return {}
 
-    async def _halved(self, row: UUID | str, usages: Sequence[UserUsage], error: Refused) -> Mapping[str, str]:
-        if len(usages) == 1:
-            return {usages[0].username: str(error)}
-        middle = len(usages) // 2
-        first = await self.set_user_usages(row, usages[:middle])
-        return {**first, **await self.set_user_usages(row, usages[middle:])}
-
-    async def _without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
+    async def _write_without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         """Write one user alone, to tell a server without the bulk endpoint from a total that no longer exists."""
-        reason = await self._set_one(row, usages[0])
+        reason = await self._write_one(row, usages[0])
         if reason is not None:
             return dict.fromkeys((each.username for each in usages), reason)
         self._bulk = False
-        return await self._one_by_one(row, usages[1:])
+        return await self._write_one_by_one(row, usages[1:])
 
-    async def _one_by_one(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
+    async def _write_one_by_one(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         reasons: dict[str, str] = {}
         for usage in usages:
-            reason = await self._set_one(row, usage)
+            reason = await self._write_one(row, usage)
             if reason is not None:
                 reasons[usage.username] = reason
         return reasons
 
-    async def _set_one(self, row: UUID | str, usage: UserUsage) -> str | None:
+    async def _write_one(self, row: UUID | str, usage: UserUsage) -> str | None:
         try:
             await self._write(api.set_user_usage(row, usage))
         except Refused as error:
@@ -432,7 +420,3 @@ class WaldurClient:
 
     async def _list(self, request: Request, kind: type[T], key: Callable[[T], object]) -> Sequence[T]:
         return await read_list(self._connection.exchange, request, kind, key)
-
-
-def _months(periods: Iterable[date | None]) -> str:
-    return ", ".join(sorted("no month" if period is None else f"{period:%Y-%m}" for period in periods))

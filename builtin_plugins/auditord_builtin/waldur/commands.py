@@ -1,13 +1,9 @@
 """``auditord waldur``: report now, compare with sacct, and list the records behind an amount."""
 
 import sys
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final
 
 import anyio
@@ -17,38 +13,30 @@ from msgspec.structs import replace
 
 from auditord_builtin.waldur.api import WaldurError
 from auditord_builtin.waldur.client import open_client
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig, rounded
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
 from auditord_builtin.waldur.diagnosis import as_line, diagnose
+from auditord_builtin.waldur.explaining import Explanation, Share, explain
 from auditord_builtin.waldur.planning import NOTHING
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_builtin.waldur.usage import (
-    TICKS_PER_MINUTE,
     AccountUsage,
     BillingMonth,
     SacctQuery,
     Source,
     Tres,
     agent_query,
-    amount,
-    converted,
+    convert_usage,
     exact_query,
-    folded,
+    fold_name,
     month_at,
     month_usage,
     sacct_usage,
 )
 from auditord_hookspecs import (
-    AggregateQuery,
     AuditordError,
     CommandContext,
-    MetaValue,
     PluginContext,
-    Record,
-    RecordQuery,
-    Records,
-    Window,
     pass_context,
-    query,
 )
 from auditord_hookspecs.arguments import show_command
 from auditord_hookspecs.checks import Finding, Severity
@@ -92,7 +80,7 @@ async def compare_month(
         CommandFailed: sacct failed.
     """
     stored = await month_usage(config, context.records, month, as_of=as_of)
-    accounted = converted(config, await sacct_usage(config, context, query))
+    accounted = convert_usage(config, await sacct_usage(config, context, query))
     return list(differences(config, _only(stored, query.accounts), _only(accounted, query.accounts)))
 
 
@@ -103,151 +91,6 @@ def _only(usage: Mapping[str, AccountUsage], accounts: Sequence[str]) -> Mapping
 def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
     amounts = usage.total if user is None else usage.users.get(user, {})
     return amounts.get(component, NOTHING)
-
-
-_TICK: Final = timedelta(microseconds=1)
-
-
-class Share(msgspec.Struct, frozen=True):
-    """The share of one record in a month: its user as recorded, the overlap in microseconds, exact amounts."""
-
-    record: Record
-    user: str
-    ticks: int
-    amounts: Mapping[str, Fraction]
-
-
-@dataclass
-class Explanation:
-    """The running sum of an account's or a user's records."""
-
-    records: int = 0
-    running: int = 0
-    amounts: defaultdict[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
-
-    def add(self, share: Share) -> None:
-        """Add the share of a record."""
-        self.records += 1
-        self.running += share.record.stop_time is None
-        for component, each in share.amounts.items():
-            self.amounts[component] += each
-
-    def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
-        """Return the amounts, rounded as in reports."""
-        return {component: rounded(self.amounts[component]) for component in config.backend_components}
-
-
-class NotExplained(AuditordError):
-    """The sum of the records differs from the reported amount.
-
-    Remedy:
-        try again: records were added or changed meanwhile.
-    """
-
-
-async def shares(
-    config: WaldurConfig,
-    records: Records,
-    account: str,
-    month: BillingMonth,
-    *,
-    as_of: datetime,
-    user: str | None = None,
-) -> AsyncGenerator[Share, None]:
-    """Yield the records behind the amount of an account, or of one of its users. Names match in any case."""
-    window = Window(month.window.start, min(month.window.stop, as_of))
-    if window.stop <= window.start:
-        return
-    for key, where in await _conditions(config, records, account, window, as_of):
-        async with records.stream(RecordQuery(where=where, order=query.Order(query.SortField.STOP))) as found:
-            async for record in found:
-                share = _share(config, record, window, as_of)
-                if share.ticks > 0 and _is_of(config, record, (key, account), user):
-                    yield share
-
-
-async def explain(
-    config: WaldurConfig,
-    records: Records,
-    account: str,
-    month: BillingMonth,
-    *,
-    as_of: datetime,
-    user: str | None,
-    show: Callable[[Share], None],
-) -> Explanation:
-    """Show each record behind an amount, and check that the records add up to it.
-
-    Raises:
-        NotExplained: the sum differs, since records were added or changed meanwhile.
-    """
-    explanation = Explanation()
-    async with aclosing(shares(config, records, account, month, as_of=as_of, user=user)) as found:
-        async for share in found:
-            explanation.add(share)
-            show(share)
-    nothing = AccountUsage({}, {})
-    usage = (await month_usage(config, records, month, as_of=as_of)).get(folded(account), nothing)
-    amounts = usage.total if user is None else usage.users.get(folded(user), {})
-    if explanation.records and explanation.rounded(config) != amounts:
-        raise NotExplained(
-            f"{account}, {month}: the records add up to {_written(explanation.rounded(config))}, but the store's sum is"
-            f" {_written(amounts)}: records were added or changed meanwhile; try again"
-        )
-    return explanation
-
-
-def _written(amounts: Mapping[str, Decimal]) -> str:
-    return ", ".join(f"{component} {each}" for component, each in amounts.items()) or "nothing"
-
-
-async def _conditions(
-    config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
-) -> list[tuple[str, query.Condition]]:
-    """Return conditions for the account's records, each with its label key, since a condition tests only one key."""
-    accounts = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
-    names = {str(group.key[0]) for group in (await records.aggregate(accounts)).groups if group.key[0] is not None}
-    spelt = tuple(sorted(name for name in names if folded(name) == folded(account)))
-    began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
-    ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
-    return [
-        (key, query.AllOf((query.MetaContainsAny(key, spelt), began, phase)))
-        for key in config.account_meta
-        for phase in (ended, query.IsOpen())
-        if spelt
-    ]
-
-
-def _share(config: WaldurConfig, record: Record, window: Window, as_of: datetime) -> Share:
-    stop = as_of if record.stop_time is None else record.stop_time
-    ticks = (min(stop, window.stop) - max(record.start_time, window.start)) // _TICK if stop >= record.start_time else 0
-    minutes = dict(_minutes(config, record, ticks))
-    amounts = {component: amount(config, component, minutes) for component in config.backend_components}
-    return Share(record, _first(record, config.user_meta)[1], ticks, amounts)
-
-
-def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple[str, Fraction]]:
-    for resource in config.resources:
-        recorded = config.recorded[resource]
-        total = sum(component.amount for component in record.components if component.name in recorded.component)
-        yield resource, total * recorded.scale * ticks / TICKS_PER_MINUTE
-
-
-def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
-    """Return True if the record counts for the account under the key, and for the user if one is given."""
-    key, name = _first(record, config.account_meta)
-    if key != account[0] or folded(name) != folded(account[1]):
-        return False
-    of_user = user is None or folded(_first(record, config.user_meta)[1]) == folded(user)
-    return of_user and (not config.sites or _first(record, config.site_meta)[1] in config.sites)
-
-
-def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:
-    """Return the first of ``keys`` that the record has, and its first value."""
-    for key in keys:
-        if (values := (record.meta or {}).get(key)) is not None:
-            return key, values[0] if values else ""
-    return "", ""
 
 
 KIND: Final = "waldur"
@@ -293,21 +136,17 @@ def report_command(
             config = config.model_copy(update={"allow_decrease": True})
         if once or dry_run:
             await report_usage(config, plugin_context, Source(source))
-        else:
-            await _repeat(config, plugin_context, Source(source))
+            return
+        if config.schedule is not None:
+            raise click.UsageError("the daemon reports this offering on a schedule: use --once here")
+        while True:
+            try:
+                await report_usage(config, plugin_context, Source(source))
+            except AuditordError as error:
+                say(f"not everything was reported: {error}", err=True)
+            await anyio.sleep((config.interval or INTERVAL).total_seconds())
 
     run_instance(context, KIND, instance, report, dry_run=dry_run)
-
-
-async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) -> None:
-    if config.schedule is not None:
-        raise click.UsageError("the daemon reports this offering on a schedule: use --once here")
-    while True:
-        try:
-            await report_usage(config, context, source)
-        except AuditordError as error:
-            say(f"not everything was reported: {error}", err=True)
-        await anyio.sleep((config.interval or INTERVAL).total_seconds())
 
 
 @waldur_command.command("explain")
@@ -354,7 +193,7 @@ class _Lines:
         say_cells([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts])
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
-        amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
+        amounts = ", ".join(f"{name} {each}" for name, each in explanation.round_amounts(self._config).items())
         until = f", running jobs up to {self._local(as_of)}" if explanation.running else ""
         say(f"{month}: {counted(explanation.records, 'record')}{until}: {amounts}")
 
@@ -377,7 +216,7 @@ class _Document:
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
         counts = {"records": explanation.records, "running": explanation.running, "as_of": as_of}
-        amounts = {name: str(each) for name, each in explanation.rounded(self._config).items()}
+        amounts = {name: str(each) for name, each in explanation.round_amounts(self._config).items()}
         write_json({"month": str(month), "shares": self._shares, "sum": {**counts, "amounts": amounts}})
 
 
@@ -411,21 +250,20 @@ def compare_command(
         # In a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
         as_of = now - timedelta(seconds=1) if exact else now
         query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
-        call = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
+        call = replace(query, tres=tres or query.tres, accounts=[fold_name(account) for account in accounts])
         say(f"sacct: {show_command(call.argv(config))}", err=output == "json")
         found = await compare_month(config, plugin_context, period, call, as_of=as_of)
-        write_json(found) if output == "json" else _print(found)
+        if output == "json":
+            write_json(found)
+            return not found
+        heading = ("account", "user", "component", "records", "sacct", "difference")
+        say_cells(heading if found else ["records and sacct agree"])
+        for each in found:
+            amounts = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
+            say_cells([each.account, each.user or "(all)", each.component, *amounts])
         return not found
 
     sys.exit(0 if run_instance(context, KIND, instance, compare, dry_run=True) else 1)
-
-
-def _print(found: Sequence[Difference]) -> None:
-    heading = ("account", "user", "component", "records", "sacct", "difference")
-    say_cells(heading if found else ["records and sacct agree"])
-    for each in found:
-        amounts = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
-        say_cells([each.account, each.user or "(all)", each.component, *amounts])
 
 
 def _period(config: WaldurConfig, context: PluginContext, month: Month | None) -> BillingMonth:

@@ -21,11 +21,11 @@ from auditord_builtin.waldur.usage import (
     CLOCKS_APART,
     Source,
     UsageSource,
-    covered_since,
     exact_query,
-    folded,
+    fold_name,
     month_at,
-    reported_months,
+    months_to_report,
+    read_coverage_start,
     sacct_usage,
 )
 from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window, wording
@@ -192,7 +192,7 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
     """Compare the offering's resources with the accounts that have usage."""
     by_account: dict[str, list[Resource]] = {}
     for each in resources:
-        by_account.setdefault(folded(each.backend_id), []).append(each)
+        by_account.setdefault(fold_name(each.backend_id), []).append(each)
     nameless = by_account.pop("", [])
     yield (ok if by_account else fail)("resources", f"{len(resources)}, of {counted(len(by_account), 'account')}")
     if nameless:
@@ -211,7 +211,7 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
 
 def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding]:
     """Compare the offering's users with the users that have usage."""
-    named = {folded(each.username) for each in users} - {""}
+    named = {fold_name(each.username) for each in users} - {""}
     yield ok("users", f"{len(named)} of the offering have a username, {len(users) - len(named)} have none yet")
     if unknown := sorted({user for those in used.values() for user in those} - named):
         yield note("users", f"with usage, but not users of the offering; reported only by name: {listed(unknown)}")
@@ -228,7 +228,7 @@ async def _used_by(config: WaldurConfig, source: UsageSource) -> tuple[Used, Fin
     """Return the users of each account in the reported months, or a finding if they cannot be read."""
     found: dict[str, set[str]] = {}
     try:
-        for month in reported_months(source.now, config.zone, config.reporting_periods):
+        for month in months_to_report(source.now, config.zone, config.reporting_periods):
             for account, usage in (await source.month(month)).items():
                 found.setdefault(account, set()).update(usage.users)
     except AuditordError as error:
@@ -240,7 +240,7 @@ async def _check_store(config: WaldurConfig, context: PluginContext, usage: Usag
     """Check that the records are up to date and have the components to report."""
     try:
         stale = await usage.staleness()
-        first = await covered_since(config, context.records)
+        first = await read_coverage_start(config, context.records)
         missing = await _missing_components(config, context)
     except AuditordError as error:
         yield fail("records", f"cannot be read: {error}")
@@ -256,7 +256,7 @@ def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Findi
     if first is None:
         return fail("records", f"of ended jobs are missing for one or more of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
-    oldest = reported_months(now, config.zone, config.reporting_periods)[0]
+    oldest = months_to_report(now, config.zone, config.reporting_periods)[0]
     if first > oldest.start:
         return note("records", f"reach back to {since}: earlier records of {oldest}, which is reported, are missing")
     return ok("records", f"reach back to {since}")

@@ -19,7 +19,7 @@ from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.planning import PlannedMonth, Rules
 from auditord_builtin.waldur.reporting import NothingReported
 from auditord_builtin.waldur.state import ReportState
-from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, folded, moment_of
+from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, fold_name, moment_of
 from auditord_builtin.waldur.writing import MonthReport, ResourceOutcome
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.config import parse_duration
@@ -147,7 +147,7 @@ class _Loading:
         self._config, self._wanted, self._client, self._say = config, wanted, client, say
         self._usage = UsageSource(config, context, wanted.source)
         self._report = MonthReport(config, client, ReportState(context), self._usage.now)
-        self._chosen = frozenset(folded(account) for account in wanted.accounts)
+        self._chosen = frozenset(fold_name(account) for account in wanted.accounts)
         self.resources: Sequence[Resource] = ()
         self.failed: dict[str, list[str]] = {}
         self.hopeless = False
@@ -160,13 +160,13 @@ class _Loading:
         """
         offered = await self._report.offered()
         self.resources = [each for each in offered.resources if self._selects(each.backend_id)]
-        if unknown := self._chosen - {folded(each.backend_id) for each in offered.resources}:
+        if unknown := self._chosen - {fold_name(each.backend_id) for each in offered.resources}:
             raise NotLoaded(f"the offering has no resource {', '.join(sorted(unknown))}")
         self._offered = replace(offered, resources=self.resources)
         self._stale = await self._usage.staleness()
 
     def _selects(self, account: str | None) -> bool:
-        name = folded(account)
+        name = fold_name(account)
         return bool(name) and self._config.selects(name) and (not self._chosen or name in self._chosen)
 
     async def load(self, month: BillingMonth) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from auditord_builtin.waldur.api import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.usage import AccountUsage, BillingMonth, folded
+from auditord_builtin.waldur.usage import AccountUsage, BillingMonth, fold_name
 from auditord_hookspecs.wording import counted
 
 Anomaly: TypeAlias = Literal["decrease", "stale", "ambiguous", "state"]
@@ -109,7 +109,7 @@ class PlannedMonth(msgspec.Struct, frozen=True):
     @property
     def held_back_whole(self) -> int:
         """The number of accounts for which nothing is written."""
-        written = {folded(each.backend_id) for each in self.plan.resources}
+        written = {fold_name(each.backend_id) for each in self.plan.resources}
         return len({each.account for each in self.held_back} - written)
 
 
@@ -140,9 +140,9 @@ class Reported:
         resources = {row.uuid: row.resource_uuid for row in rows}
         for row in user_rows:
             if (resource := resources.get(row.row)) is not None and row.usage:
-                before = self._users[resource].get(folded(row.username))
+                before = self._users[resource].get(fold_name(row.username))
                 amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
-                self._users[resource][folded(row.username)] = ReportedUser(row.username, amounts)
+                self._users[resource][fold_name(row.username)] = ReportedUser(row.username, amounts)
 
     def totals(self, resource: UUID) -> Totals:
         """Return the totals of a resource."""
@@ -192,7 +192,7 @@ def plan_month(
 def _by_account(config: WaldurConfig, resources: Iterable[Resource]) -> Mapping[str, Sequence[Resource]]:
     accounts: defaultdict[str, list[Resource]] = defaultdict(list)
     for resource in resources:
-        if (account := folded(resource.backend_id)) and config.selects(account):
+        if (account := fold_name(resource.backend_id)) and config.selects(account):
             accounts[account].append(resource)
     return accounts
 
@@ -213,7 +213,7 @@ class _Planner:
         accepted = {component.type for component in self.offered.offering.components if component.takes_usage}
         self.components = [name for name in self.config.backend_components if name in accepted]
         self.links = {user.username: user.url for user in self.offered.users if user.username}
-        self.spelt = {folded(name): name for name in self.links}
+        self.spelt = {fold_name(name): name for name in self.links}
 
     def account(self, account: str, resources: Sequence[Resource]) -> Iterator[ResourcePlan | HeldBack]:
         """Yield the plan for the resource of an account.

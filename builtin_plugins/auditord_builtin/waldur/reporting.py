@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Offering, WaldurError
 from auditord_builtin.waldur.client import WaldurClient, open_client
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig, detect, import_config
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.importing import detect, import_config
 from auditord_builtin.waldur.planning import Offered, PlannedMonth, Rules
 from auditord_builtin.waldur.state import Refusals, ReportState, identity_of
-from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, moment_of, month_at, reported_months
+from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, moment_of, month_at, months_to_report
 from auditord_builtin.waldur.writing import MonthOutcome, MonthReport
 from auditord_hookspecs import Context, PluginContext, PluginKind
 from auditord_hookspecs.checks import Finding, Severity
@@ -180,7 +181,7 @@ class _Report:
         self._state = ReportState(context)
         self._report = MonthReport(config, client, self._state, usage.now)
         self._summary = Summary(config, context, usage.now, usage.as_of)
-        self._months = reported_months(usage.as_of, config.zone, config.reporting_periods)
+        self._months = months_to_report(usage.as_of, config.zone, config.reporting_periods)
 
     async def run(self) -> None:
         offered = await self._report.offered()

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from auditord_builtin.waldur.config import WaldurConfig, rounded
+from auditord_builtin.waldur.config import WaldurConfig, round_amount
 from auditord_hookspecs import (
     AggregateQuery,
     CommandFailed,
@@ -56,7 +56,7 @@ def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
     return found.next if moment >= found.next.start else found
 
 
-def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
+def months_to_report(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
     """Return the last ``periods`` months including the current one, the oldest first.
 
     The order matters, since older Waldurs show the month that was written last as the current usage. The previous month
@@ -107,7 +107,7 @@ async def month_usage(
     config: WaldurConfig, records: Records, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
     """Return the usage of all accounts with usage, by case-folded name. Running jobs count up to ``as_of``."""
-    return converted(config, await raw_usage(config, records, month.window, as_of=as_of))
+    return convert_usage(config, await raw_usage(config, records, month.window, as_of=as_of))
 
 
 async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, as_of: datetime) -> RawUsage:
@@ -124,26 +124,24 @@ async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, a
         as_of=as_of,
     )
     groups = (await records.aggregate(query)).groups
-    return added_up(
-        _entry(config, names, group) for group in groups if not config.sites or group.key[0] in config.sites
-    )
+    return add_up(_entry(config, names, group) for group in groups if not config.sites or group.key[0] in config.sites)
 
 
 Entry: TypeAlias = tuple[str | None, str | None, Minutes]
 """An account, a user, and the resource-minutes that the user consumed."""
 
 
-def added_up(entries: Iterable[Entry]) -> RawUsage:
+def add_up(entries: Iterable[Entry]) -> RawUsage:
     """Sum up usage by account and user, ignoring case."""
     sums: defaultdict[str | None, dict[str | None, Minutes]] = defaultdict(dict)
     for account, user, minutes in entries:
-        users, name = sums[folded(account) or None], folded(user) or None
+        users, name = sums[fold_name(account) or None], fold_name(user) or None
         before = users.get(name, {})
         users[name] = {key: before.get(key, Fraction()) + minutes.get(key, Fraction()) for key in {**before, **minutes}}
     return sums
 
 
-def converted(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUsage]:
+def convert_usage(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUsage]:
     """Return the usage of the accounts that the instance reports, in Waldur's units."""
     return {
         account: AccountUsage(
@@ -163,7 +161,7 @@ def amount(config: WaldurConfig, component: str, minutes: Minutes) -> Fraction:
 
 def _rounded(config: WaldurConfig, parts: Sequence[Minutes]) -> Mapping[str, Decimal]:
     return {
-        component: rounded(sum((amount(config, component, minutes) for minutes in parts), Fraction()))
+        component: round_amount(sum((amount(config, component, minutes) for minutes in parts), Fraction()))
         for component in config.backend_components
     }
 
@@ -178,7 +176,7 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
     return None if account is None else str(account), None if user is None else str(user), minutes
 
 
-def folded(name: str | None) -> str:
+def fold_name(name: str | None) -> str:
     """Return a name stripped and case-folded, or an empty string for None."""
     return (name or "").strip().casefold()
 
@@ -253,7 +251,7 @@ async def sacct_month_usage(
     window = month.window
     if as_of <= window.start:
         return {}
-    return converted(config, await sacct_usage(config, context, exact_query(config, window, as_of=as_of)))
+    return convert_usage(config, await sacct_usage(config, context, exact_query(config, window, as_of=as_of)))
 
 
 async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery) -> RawUsage:
@@ -274,7 +272,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
     entries = list(_entries(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
         context.log.warning("sacct gives no duration for %s: left out", counted(unknown, "job"))
-    return added_up(entry for entry in entries if entry is not None)
+    return add_up(entry for entry in entries if entry is not None)
 
 
 def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
@@ -349,7 +347,7 @@ class UsageSource:
         """
         if self._source is Source.SACCT:
             return True
-        since = await covered_since(self._config, self._context.records)
+        since = await read_coverage_start(self._config, self._context.records)
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
@@ -369,7 +367,7 @@ class UsageSource:
         return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
 
 
-async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
+async def read_coverage_start(config: WaldurConfig, records: Records) -> datetime | None:
     """Return the time since when every configured site has records, or None if a site has none.
 
     A site's records begin with the earliest end of a job: jobs that ended before the collector started are missing.

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord.testing import FakePluginContext, make_record
-from auditord_builtin.waldur.config import rounded
-from auditord_builtin.waldur.usage import AccountUsage, BillingMonth, amount, converted, month_usage, raw_usage
+from auditord_builtin.waldur.config import round_amount
+from auditord_builtin.waldur.usage import AccountUsage, BillingMonth, amount, convert_usage, month_usage, raw_usage
 from auditord_hookspecs import Record, Window
 from tests.waldur_settings import waldur_config
 
@@ -168,14 +168,14 @@ async def test_each_figure_is_rounded_once_and_half_up() -> None:
     figures = await month_usage(waldur_config(), FakePluginContext(stored=users), JANUARY, as_of=LATER)
     assert [usage["cpu"] for usage in figures["physics"].users.values()] == [0, 0, 0]
     assert figures["physics"].total["cpu"] == Decimal("0.01"), "897 minutes, and not three times nothing"
-    assert rounded(Fraction(1, 200)) == Decimal("0.01")
-    assert str(rounded(Fraction(0))) == "0.00"
+    assert round_amount(Fraction(1, 200)) == Decimal("0.01")
+    assert str(round_amount(Fraction(0))) == "0.00"
 
 
 @given(st.integers(0, 10**24))
 def test_rounding_is_that_of_decimals(thousandths: int) -> None:
     expected = Decimal(thousandths).scaleb(-3).quantize(Decimal("0.01"), ROUND_HALF_UP)
-    assert rounded(Fraction(thousandths, 1000)) == expected
+    assert round_amount(Fraction(thousandths, 1000)) == expected
 
 
 @given(
@@ -206,9 +206,9 @@ async def test_the_total_is_the_sum_of_the_raw_figures_and_months_tile(
     ]
     config, context, as_of = waldur_config(), FakePluginContext(stored=records), NEW_YEAR + timedelta(microseconds=now)
     raw = await raw_usage(config, context, JANUARY.window, as_of=as_of)
-    for account, usage in converted(config, raw).items():
+    for account, usage in convert_usage(config, raw).items():
         for component, total in usage.total.items():
-            assert total == rounded(
+            assert total == round_amount(
                 sum((amount(config, component, each) for each in raw[account].values()), Fraction())
             )
     months = [BillingMonth(2023, month, JANUARY.zone) for month in (11, 12)] + [JANUARY]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.waldur.usage import BillingMonth, month_at, reported_months
+from auditord_builtin.waldur.usage import BillingMonth, month_at, months_to_report
 
 ZONES: Final = sorted(available_timezones() - {"localtime"})
 MONTHS: Final = st.builds(
@@ -49,8 +49,8 @@ def test_months_east_and_west_of_utc(zone: str, name: str, start: str, stop: str
 
 def test_the_oldest_month_is_reported_first() -> None:
     now = datetime(2025, 1, 1, 0, 30, tzinfo=UTC)
-    assert [str(month) for month in reported_months(now, ZoneInfo("UTC"), 3)] == ["2024-11", "2024-12", "2025-01"]
-    assert [str(month) for month in reported_months(now, ZoneInfo("UTC"), 1)] == ["2024-12", "2025-01"]
-    assert [str(month) for month in reported_months(now + timedelta(days=1), ZoneInfo("UTC"), 1)] == ["2025-01"]
-    west = reported_months(now, ZoneInfo("America/New_York"), 2)
+    assert [str(month) for month in months_to_report(now, ZoneInfo("UTC"), 3)] == ["2024-11", "2024-12", "2025-01"]
+    assert [str(month) for month in months_to_report(now, ZoneInfo("UTC"), 1)] == ["2024-12", "2025-01"]
+    assert [str(month) for month in months_to_report(now + timedelta(days=1), ZoneInfo("UTC"), 1)] == ["2025-01"]
+    west = months_to_report(now, ZoneInfo("America/New_York"), 2)
     assert [str(month) for month in west] == ["2024-11", "2024-12"], "there it is still December"

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
-from auditord_builtin.waldur.commands import NotExplained, waldur_command
+from auditord_builtin.waldur.commands import waldur_command
+from auditord_builtin.waldur.explaining import NotExplained
 from auditord_builtin.waldur.reporting import NothingReported
 from auditord_hookspecs import Record, RecordQuery
 from tests.filtering_context import FilteringContext

@@ -12,7 +12,8 @@ from auditord.config.importing import import_files
 from auditord.config.loading import load_text
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
-from auditord_builtin.waldur.config import WaldurConfig, import_agent
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.importing import import_agent
 
 AGENT: Final = """
 sentry_dsn: ""
