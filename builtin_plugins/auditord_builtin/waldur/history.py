@@ -1,7 +1,7 @@
 """``auditord waldur load-history``: load the usage of closed months into Waldur, whole months at a time."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import TextIO
 from uuid import UUID
@@ -16,7 +16,7 @@ from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Resource, Wal
 from auditord_builtin.waldur.client import Monotonic, WaldurClient, open_client
 from auditord_builtin.waldur.commands import KIND, choose_source, waldur_command
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.planning import PlannedMonth, Rules
+from auditord_builtin.waldur.planning import Rules
 from auditord_builtin.waldur.reporting import NothingReported
 from auditord_builtin.waldur.state import ReportState
 from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, fold_name, moment_of
@@ -102,8 +102,13 @@ async def load_history(
     say("🚀 Starting historical usage loading")
     show = say if context.dry_run else None
     async with open_client(config, context.http, show=show, monotonic=monotonic) as client:
-        if wanted.staff_check:
-            await _check_staff(client, say)
+        # A provider's token may not report past months: Waldur would refuse each request.
+        if wanted.staff_check and not (await client.me()).is_staff:
+            say("❌ Historical usage loading requires staff user privileges")
+            raise NotLoaded(
+                "the token is not that of a staff user: give one with --token-file or WALDUR_USER_TOKEN, or try anyway"
+                " with --no-staff-check"
+            )
         say(f"📊 Will process {len(months)} months of data")
         loading = _Loading(config, context, wanted, client, say)
         await loading.begin()
@@ -119,17 +124,15 @@ async def load_history(
         say("This was a dry run: nothing was written")
     if not loading.resources:
         raise NothingReported("the offering has no resource to load: is it the right one?")
-    _conclude(wanted, months, loading.failed, say)
-
-
-async def _check_staff(client: WaldurClient, say: Say) -> None:
-    # A provider's token may not report past months: Waldur would refuse each request.
-    if not (await client.me()).is_staff:
-        say("❌ Historical usage loading requires staff user privileges")
-        raise NotLoaded(
-            "the token is not that of a staff user: give one with --token-file or WALDUR_USER_TOKEN, or try anyway with"
-            " --no-staff-check"
-        )
+    if not loading.failed:
+        say("🎉 Historical usage loading completed successfully!")
+        say(f"Processed {len(months)} months from {wanted.start} to {wanted.end}")
+        return
+    say(f"❌ Historical usage loading failed for {len(loading.failed)} of {len(months)} months:")
+    for name, reasons in loading.failed.items():
+        say(f"   {name}: {reasons[0]}" + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""))
+    failed = ", ".join(loading.failed)
+    raise NotLoaded(f"{failed}: not complete in Waldur; run the same command again to load the rest")
 
 
 class _Loading:
@@ -158,7 +161,7 @@ class _Loading:
         Raises:
             AuditordError: nothing can be loaded.
         """
-        offered = await self._report.offered()
+        offered = await self._report.fetch_offering()
         self.resources = [each for each in offered.resources if self._selects(each.backend_id)]
         if unknown := self._chosen - {fold_name(each.backend_id) for each in offered.resources}:
             raise NotLoaded(f"the offering has no resource {', '.join(sorted(unknown))}")
@@ -200,18 +203,22 @@ class _Loading:
             self._say(f"ℹ️ No usage data found for {month}")  # noqa: RUF001 the same
             return None
         self._say(f"📊 Processing usage data for {len(usage)} accounts")
-        rules, moment = await self._rules_of(month), moment_of(month, self._usage.now)
+        rules, moment = await self._choose_rules(month), moment_of(month, self._usage.now)
         if moment is None:
             raise NotLoaded("Waldur would count it for another month now: load it in a few hours")
         planned = await self._report.plan(self._offered, month, usage, moment, rules)
-        problems += self._say_held_back(planned)
+        problems += [held.text for held in planned.held_back]
+        for held in planned.held_back:
+            self._say(f"⚠️ {held.text}")
+        if planned.accounts:
+            self._say(f"⚠️ No resource for the accounts {', '.join(planned.accounts)}: not loaded")
         outcome = await self._report.write(planned.plan)
         problems += [problem for each in outcome.resources for problem in self._say_resource(each)]
         if outcome.stopped is not None:
             raise outcome.stopped
         return len(outcome.resources)
 
-    async def _rules_of(self, month: BillingMonth) -> Rules:
+    async def _choose_rules(self, month: BillingMonth) -> Rules:
         wanted = self._wanted
         rules = Rules.of(self._config, self._stale)
         reconcile = wanted.reconcile_stale and await self._usage.covers(month)
@@ -219,14 +226,6 @@ class _Loading:
             self._say(f"⚠️ Records do not reach back to the beginning of {month}: nothing is reconciled")
         decrease = rules.allow_decrease or wanted.allow_decrease
         return replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
-
-    def _say_held_back(self, planned: PlannedMonth) -> Sequence[str]:
-        texts = [held.text for held in planned.held_back]
-        for text in texts:
-            self._say(f"⚠️ {text}")
-        if planned.accounts:
-            self._say(f"⚠️ No resource for the accounts {', '.join(planned.accounts)}: not loaded")
-        return texts
 
     def _say_resource(self, outcome: ResourceOutcome) -> Sequence[str]:
         name = outcome.plan.backend_id
@@ -238,22 +237,6 @@ class _Loading:
         for problem in outcome.problems:
             self._say(f"❌ {name}: {problem}")
         return [f"{name}: {problem}" for problem in outcome.problems]
-
-
-def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[str, Sequence[str]], say: Say) -> None:
-    """Print the result.
-
-    Raises:
-        NotLoaded: some months are not complete.
-    """
-    if not failed:
-        say("🎉 Historical usage loading completed successfully!")
-        say(f"Processed {len(months)} months from {wanted.start} to {wanted.end}")
-        return
-    say(f"❌ Historical usage loading failed for {len(failed)} of {len(months)} months:")
-    for name, reasons in failed.items():
-        say(f"   {name}: {reasons[0]}" + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""))
-    raise NotLoaded(f"{', '.join(failed)}: not complete in Waldur; run the same command again to load the rest")
 
 
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
@@ -343,26 +326,21 @@ def load_history_command(
         users=not skip_user_usage,
         staff_check=not no_staff_check,
     )
-    token = _token(user_token, token_file)
+    token = user_token if token_file is None else token_file.read().strip()
+    if token == "":
+        raise click.UsageError("the token is empty")
     names = [context.chosen(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
 
     async def load() -> None:
-        name = names[0] if offering_uuid is None else await _of_offering(context, names, offering_uuid)
+        name = names[0] if offering_uuid is None else await _find_instance(context, names, offering_uuid)
         async with context.instance(name, dry_run=dry_run) as (config, plugin_context):
-            loading = config if token is None else config.model_copy(update={"waldur_api_token": token})
-            await load_history(loading, plugin_context, wanted, say)
+            update = {} if token is None else {"waldur_api_token": SecretStr(token)}
+            await load_history(config.model_copy(update=update), plugin_context, wanted, say)
 
     context.run(load)
 
 
-def _token(user_token: str | None, token_file: TextIO | None) -> SecretStr | None:
-    token = user_token if token_file is None else token_file.read().strip()
-    if token == "":
-        raise click.UsageError("the token is empty")
-    return None if token is None else SecretStr(token)
-
-
-async def _of_offering(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
+async def _find_instance(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
     """Return the name of the instance that reports to an offering.
 
     Raises:

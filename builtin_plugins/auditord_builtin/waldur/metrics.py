@@ -49,13 +49,10 @@ def set_planned(task: str, present: date, components: Iterable[str], months: "Se
     held_back = Counts(held.anomaly for month in months for held in month.held_back)
     for anomaly in ANOMALIES:
         HELD_BACK.labels(task, anomaly).set(held_back[anomaly])
+    nothing = Decimal()
     for month in months:
         first = month.plan.month
         months_ago = (present.year - first.year) * 12 + present.month - first.month
         for component in components:
-            AMOUNT.labels(task, component, months_ago).set(float(_amount(month, component)))
-
-
-def _amount(month: "PlannedMonth", component: str) -> Decimal:
-    nothing = Decimal()
-    return sum((resource.totals.get(component, nothing) for resource in month.plan.resources), nothing)
+            amount = sum((resource.totals.get(component, nothing) for resource in month.plan.resources), nothing)
+            AMOUNT.labels(task, component, months_ago).set(float(amount))

@@ -113,19 +113,11 @@ class PlannedMonth(msgspec.Struct, frozen=True):
         return len({each.account for each in self.held_back} - written)
 
 
-Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
-"""The totals of a resource by component. A component can have several after a change of plan in Waldur."""
-
-
 class ReportedUser(msgspec.Struct, frozen=True):
     """A user of a resource in Waldur: the name in Waldur's spelling, and the amounts by component."""
 
     name: str
     amounts: Mapping[str, Decimal]
-
-
-Users: TypeAlias = Mapping[str, ReportedUser]
-"""Users with amounts, by case-folded name."""
 
 
 class Reported:
@@ -144,12 +136,12 @@ class Reported:
                 amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
                 self._users[resource][fold_name(row.username)] = ReportedUser(row.username, amounts)
 
-    def totals(self, resource: UUID) -> Totals:
-        """Return the totals of a resource."""
+    def totals(self, resource: UUID) -> Mapping[str, Sequence[Decimal]]:
+        """Return a resource's totals by component, which can have several after a change of plan in Waldur."""
         return self._totals.get(resource, {})
 
-    def users(self, resource: UUID) -> Users:
-        """Return the users of a resource."""
+    def users(self, resource: UUID) -> Mapping[str, ReportedUser]:
+        """Return the users of a resource with amounts, by case-folded name."""
         return self._users.get(resource, {})
 
     def any_of(self, resource: UUID) -> bool:
@@ -179,22 +171,17 @@ def plan_month(
 
     ``moment`` is the instant to send with each amount. ``closed`` is true for a past month.
     """
-    accounts = _by_account(config, offered.resources)
+    accounts: defaultdict[str, list[Resource]] = defaultdict(list)
+    for resource in offered.resources:
+        if (account := fold_name(resource.backend_id)) and config.selects(account):
+            accounts[account].append(resource)
     planner = _Planner(config, offered, reported, str(month), usage, closed, rules)
-    planned = [each for account, resources in accounts.items() for each in planner.account(account, resources)]
+    planned = [each for account, resources in accounts.items() for each in planner.plan_account(account, resources)]
     plans = [each for each in planned if isinstance(each, ResourcePlan)]
     held_back = [each for each in planned if isinstance(each, HeldBack)]
     users = sorted({user for plan in plans for user in plan.users if user not in planner.links})
     plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.rows, reported.user_rows)
     return PlannedMonth(plan, held_back, sorted(set(usage) - set(accounts)), users, len(accounts))
-
-
-def _by_account(config: WaldurConfig, resources: Iterable[Resource]) -> Mapping[str, Sequence[Resource]]:
-    accounts: defaultdict[str, list[Resource]] = defaultdict(list)
-    for resource in resources:
-        if (account := fold_name(resource.backend_id)) and config.selects(account):
-            accounts[account].append(resource)
-    return accounts
 
 
 @dataclass
@@ -215,7 +202,7 @@ class _Planner:
         self.links = {user.username: user.url for user in self.offered.users if user.username}
         self.spelt = {fold_name(name): name for name in self.links}
 
-    def account(self, account: str, resources: Sequence[Resource]) -> Iterator[ResourcePlan | HeldBack]:
+    def plan_account(self, account: str, resources: Sequence[Resource]) -> Iterator[ResourcePlan | HeldBack]:
         """Yield the plan for the resource of an account.
 
         If there is no amount on either side, nothing is yielded for a past month, for outdated records and for an
@@ -226,36 +213,35 @@ class _Planner:
             return
         if len(resources) > 1:
             names = ", ".join(f"{each.name or each.uuid}" for each in resources)
-            yield self._held(
+            yield self._hold_back(
                 account,
                 "ambiguous",
                 f"{counted(len(resources), 'resource has', 'resources have')} this backend_id: {names}",
             )
-        elif not resources[0].takes_usage:
-            state = f"its state is {resources[0].state}, in which Waldur accepts no usage"
-            yield self._held(account, "state", f"{state}; it is reported once the state changes")
-        else:
-            yield from self._resource(resources[0], account)
-
-    def _resource(self, resource: Resource, account: str) -> Iterator[ResourcePlan | HeldBack]:
+            return
+        resource = resources[0]
+        if not resource.takes_usage:
+            state = f"its state is {resource.state}, in which Waldur accepts no usage"
+            yield self._hold_back(account, "state", f"{state}; it is reported once the state changes")
+            return
         amounts = _Amounts(self, account, resource.uuid)
-        falls, several = amounts.falls(), amounts.several()
+        falls, several = amounts.explain_falls(), amounts.explain_several()
         if anomalies := {**falls, **several}:
-            yield self._anomaly(account, anomalies, ambiguous=falls.keys() <= several.keys())
+            yield self._explain(account, anomalies, ambiguous=falls.keys() <= several.keys())
             if not self.rules.omit_anomalous:
                 return
-        if wanted := {name: each for name, each in amounts.wanted_totals().items() if name not in anomalies}:
-            users = amounts.wanted_users(wanted)
+        if wanted := {name: each for name, each in amounts.select_totals().items() if name not in anomalies}:
+            users = amounts.select_users(wanted)
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
 
-    def _anomaly(self, account: str, anomalies: Mapping[str, str], *, ambiguous: bool) -> HeldBack:
+    def _explain(self, account: str, anomalies: Mapping[str, str], *, ambiguous: bool) -> HeldBack:
         """Return why a resource is held back. ``ambiguous``: each component in ``anomalies`` has several totals."""
         would = "; ".join(anomalies.values())
         if ambiguous:
-            return self._held(account, "ambiguous", would)
+            return self._hold_back(account, "ambiguous", would)
         if self.rules.stale:
-            return self._held(account, "stale", f"{would}; but the records are not up to date: {self.rules.stale}")
-        return self._held(
+            return self._hold_back(account, "stale", f"{would}; but the records are not up to date: {self.rules.stale}")
+        return self._hold_back(
             account,
             "decrease",
             f"{would}; see auditord waldur explain {account} --month {self.month}; if the records are right, allow it"
@@ -263,7 +249,7 @@ class _Planner:
             " auditord waldur load-history for older ones",
         )
 
-    def _held(self, account: str, anomaly: Anomaly, text: str) -> HeldBack:
+    def _hold_back(self, account: str, anomaly: Anomaly, text: str) -> HeldBack:
         return HeldBack(account, anomaly, f"{account}, {self.month}: held back: {text}")
 
 
@@ -284,12 +270,12 @@ class _Amounts:
             user: {name: self._used.get(user, {}).get(name, NOTHING) for name in planner.components} for user in names
         }
 
-    def wanted_totals(self) -> Amounts:
+    def select_totals(self) -> Amounts:
         """Return the correct totals. With outdated records, only components that Waldur already has can be zero."""
         stale = self._rules.stale
         return {name: each for name, each in self._totals.items() if each or not stale or name in self._reported}
 
-    def wanted_users(self, wanted: Amounts) -> Mapping[str, Amounts]:
+    def select_users(self, wanted: Amounts) -> Mapping[str, Amounts]:
         """Return the correct amounts by user, as spelt in the offering or in Waldur, so that each user has one row."""
         found: dict[str, Amounts] = {}
         for user, amounts in self._users.items():
@@ -299,7 +285,7 @@ class _Amounts:
                 found[self._spelt.get(user) or (known.name if known else user)] = right
         return found
 
-    def falls(self) -> Mapping[str, str]:
+    def explain_falls(self) -> Mapping[str, str]:
         """Return an explanation for each component with a total or a user's amount that would fall and may not."""
         rules = self._rules
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and self._absent)):
@@ -320,7 +306,7 @@ class _Amounts:
                 found[name] = f"{name} would go from {before} to {amount}{users}"
         return found
 
-    def several(self) -> Mapping[str, str]:
+    def explain_several(self) -> Mapping[str, str]:
         """Return an explanation for each component with several totals in Waldur."""
         text = "Waldur has several totals of {}; was the plan changed?"
         return {name: text.format(name) for name in self._totals if len(self._reported.get(name, ())) > 1}

@@ -62,14 +62,14 @@ class Summary:
         self._refused_months = 0
         self._accepted: Sequence[str] = ()
 
-    def offering(self, offering: Offering) -> None:
+    def check_offering(self, offering: Offering) -> None:
         """Log the configured components for which the offering accepts no usage."""
         accepted = {component.type for component in offering.components if component.takes_usage}
         self._accepted = [name for name in self._config.backend_components if name in accepted]
         if missing := [name for name in self._config.backend_components if name not in accepted]:
             self._context.log.warning("the offering accepts no usage of %s: not reported", ", ".join(missing))
 
-    def planned(self, month: PlannedMonth) -> None:
+    def add_plan(self, month: PlannedMonth) -> None:
         """Log the resources of a month that are held back, or show them in a dry run."""
         self._planned.append(month)
         for resource in month.held_back:
@@ -78,7 +78,7 @@ class Summary:
             else:
                 self._context.log.warning("%s", resource.text)
 
-    def written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
+    def show_outcome(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
         """Show how many amounts of a month were written, or would be written by a dry run."""
         totals = sum(len(each.totals) for each in outcome.resources)
         users = sum(each.users for each in outcome.resources)
@@ -89,11 +89,11 @@ class Summary:
             f"{counted(len(planned.held_back), 'resource')} held back"
         )
 
-    def refused(self, count: int = 1) -> None:
+    def count_refused(self, count: int = 1) -> None:
         """Count months of resources for which Waldur accepts no more usage."""
         self._refused_months += count
 
-    def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
+    def log_lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
         """Log the amounts of a resource's month that only a token of Waldur's staff may still report.
 
         They do not fail the run, since every later run would fail in the same way.
@@ -102,7 +102,7 @@ class Summary:
             name: the resource and the month, for the log.
             lost: the correct amounts by component.
         """
-        self.refused()
+        self.count_refused()
         correct = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
             "%s: Waldur accepts no more usage of this month from us, although %s is right. The difference is not"
@@ -123,7 +123,7 @@ class Summary:
         self._warn_of(
             "user has usage but is not an offering user", "users have usage but are not offering users", users
         )
-        nothing = self._nothing_reported()
+        nothing = self._explain_nothing()
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self.problems)
             metrics.set_planned(task, self._current_month, self._config.backend_components, self._planned)
@@ -136,7 +136,7 @@ class Summary:
         if nothing is not None:
             raise NothingReported(nothing)
 
-    def _nothing_reported(self) -> str | None:
+    def _explain_nothing(self) -> str | None:
         """Return why no amount could be reported for one of the months, or None."""
         if not self._accepted:
             return "the offering accepts no usage of any configured component: nothing was reported"
@@ -184,8 +184,8 @@ class _Report:
         self._months = months_to_report(usage.as_of, config.zone, config.reporting_periods)
 
     async def run(self) -> None:
-        offered = await self._report.offered()
-        self._summary.offering(offered.offering)
+        offered = await self._report.fetch_offering()
+        self._summary.check_offering(offered.offering)
         identity = identity_of(self._config, await self._client.me())
         self._refusals = Refusals(self._state.refused, self._usage.now, identity)
         version = self._state.ignores_dates
@@ -194,11 +194,11 @@ class _Report:
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
             # Writing a past month can leave amounts in flight: check them before the next month.
-            await self._isolated(month, self._report.settle())
-            await self._isolated(month, self._report_month(offered, month, rules))
+            await self._try_step(month, self._report.settle())
+            await self._try_step(month, self._report_month(offered, month, rules))
         self._summary.conclude()
 
-    async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
+    async def _try_step(self, month: BillingMonth, step: Awaitable[None]) -> None:
         """Run a step for a month. An error is recorded, not raised, so that the other months are still reported.
 
         Raises:
@@ -238,16 +238,13 @@ class _Report:
             return
         usage = await self._usage.month(month)
         planned = await self._report.plan(offered, month, usage, moment, rules)
-        self._summary.planned(planned)
-        await self._write(month, planned)
-
-    async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
-        """Write all resources except those that Waldur refused recently. Those refusals have already been logged."""
+        self._summary.add_plan(planned)
+        # Skip what Waldur refused recently. Those refusals have already been logged.
         plan = planned.plan
         resources = [each for each in plan.resources if not self._refusals.has(str(month), each)]
-        self._summary.refused(len(plan.resources) - len(resources))
+        self._summary.count_refused(len(plan.resources) - len(resources))
         outcome = await self._report.write(replace(plan, resources=resources))
-        self._summary.written(month, planned, outcome)
+        self._summary.show_outcome(month, planned, outcome)
         self._record(month, outcome)
         if outcome.stopped is not None:
             raise outcome.stopped
@@ -258,12 +255,12 @@ class _Report:
             name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
                 self._refusals.add(str(month), resource.plan)
-                self._summary.lost(name, resource.lost)
+                self._summary.log_lost(name, resource.lost)
             else:
                 for text in resource.problems:
                     self._summary.problems.append(f"{name}: {text}")
                 if resource.tried and not resource.problems:
-                    self._state.reported(str(month), resource.plan)
+                    self._state.record_amounts(str(month), resource.plan)
 
 
 _CHECK_TIMEOUT: Final = timedelta(seconds=20)

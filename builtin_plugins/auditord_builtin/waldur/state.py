@@ -43,7 +43,7 @@ class ReportState:
         amounts = {"amounts": self.amounts} if self.amounts else {}
         return {"refused": dict(self.refused), **dates, **probes, **amounts}
 
-    def reported(self, month: str, plan: ResourcePlan) -> None:
+    def record_amounts(self, month: str, plan: ResourcePlan) -> None:
         """Record that Waldur has the planned amounts."""
         texts = {name: str(amount) for name, amount in plan.totals.items()}
         of_month = {**self.amounts.get(month, {}), plan.backend_id: texts}
@@ -95,7 +95,7 @@ def identity_of(config: WaldurConfig, user: User) -> str:
     secrets = (config.waldur_api_token, config.oidc_client_secret)
     credentials = [secret.get_secret_value() for secret in secrets if secret is not None]
     roles = sorted(f"{each.role_name} {each.scope_uuid}" for each in user.permissions)
-    return _short([*credentials, config.oidc_client_id or "", user.uuid.hex, str(user.is_staff), *roles])
+    return _shorten([*credentials, config.oidc_client_id or "", user.uuid.hex, str(user.is_staff), *roles])
 
 
 def _key(month: str, plan: ResourcePlan) -> str:
@@ -104,10 +104,10 @@ def _key(month: str, plan: ResourcePlan) -> str:
 
 def _digest(plan: ResourcePlan) -> str:
     users = [f"{user} {name} {each}" for user, amounts in plan.users.items() for name, each in amounts.items()]
-    return _short([*(f"{name} {amount}" for name, amount in plan.totals.items()), *sorted(users)])
+    return _shorten([*(f"{name} {amount}" for name, amount in plan.totals.items()), *sorted(users)])
 
 
-def _short(texts: Collection[str]) -> str:
+def _shorten(texts: Collection[str]) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
@@ -118,20 +118,19 @@ async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
     rows = [
         (*key.partition(" ")[::2], datetime.fromisoformat(refusal["at"])) for key, refusal in sorted(refused.items())
     ]
-    columns = [Column("Month"), Column("Resource"), Column("Refused")]
+    amounts: Mapping[str, Mapping[str, Mapping[str, str]]] = state.get("amounts", {})
+    amount_rows = [
+        (month, resource, component, Decimal(amount))
+        for month in sorted(amounts, reverse=True)
+        for resource, by_component in sorted(amounts[month].items())
+        for component, amount in by_component.items()
+    ]
     return [
-        _amounts(state.get("amounts", {})),
-        Table(columns, rows, "Amounts that Waldur refused"),
+        Table(
+            [Column(name) for name in ("Month", "Resource", "Component", "Amount")],
+            amount_rows,
+            "Amounts that Waldur has",
+        ),
+        Table([Column(name) for name in ("Month", "Resource", "Refused")], rows, "Amounts that Waldur refused"),
         table_of_runs(await context.last_runs()),
     ]
-
-
-def _amounts(kept: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Table:
-    rows = [
-        (month, resource, component, Decimal(amount))
-        for month in sorted(kept, reverse=True)
-        for resource, amounts in sorted(kept[month].items())
-        for component, amount in amounts.items()
-    ]
-    columns = [Column(name) for name in ("Month", "Resource", "Component", "Amount")]
-    return Table(columns, rows, "Amounts that Waldur has")

@@ -17,7 +17,6 @@ from auditord_hookspecs import (
     CommandFailed,
     ComponentUsage,
     Context,
-    Group,
     InvalidRecord,
     MetaValue,
     PluginContext,
@@ -124,7 +123,18 @@ async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, a
         as_of=as_of,
     )
     groups = (await records.aggregate(query)).groups
-    return add_up(_entry(config, names, group) for group in groups if not config.sites or group.key[0] in config.sites)
+    entries: list[Entry] = []
+    for group in groups:
+        site, account, user = group.key
+        if config.sites and site not in config.sites:
+            continue
+        ticks = {name: usage.sums.amount_runtime for name, usage in zip(names, group.usage, strict=True)}
+        minutes: dict[str, Fraction] = {}
+        for resource in config.resources:
+            recorded = config.recorded[resource]
+            minutes[resource] = sum(ticks[name] for name in recorded.component) * recorded.scale / TICKS_PER_MINUTE
+        entries.append((None if account is None else str(account), None if user is None else str(user), minutes))
+    return add_up(entries)
 
 
 Entry: TypeAlias = tuple[str | None, str | None, Minutes]
@@ -145,8 +155,8 @@ def convert_usage(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUs
     """Return the usage of the accounts that the instance reports, in Waldur's units."""
     return {
         account: AccountUsage(
-            _rounded(config, list(users.values())),
-            {user: _rounded(config, [minutes]) for user, minutes in users.items() if user is not None},
+            _add_and_round(config, list(users.values())),
+            {user: _add_and_round(config, [minutes]) for user, minutes in users.items() if user is not None},
         )
         for account, users in raw.items()
         if account is not None and config.selects(account)
@@ -159,21 +169,11 @@ def amount(config: WaldurConfig, component: str, minutes: Minutes) -> Fraction:
     return sum((minutes.get(resource, Fraction()) / factor for resource, factor in factors.items()), Fraction())
 
 
-def _rounded(config: WaldurConfig, parts: Sequence[Minutes]) -> Mapping[str, Decimal]:
+def _add_and_round(config: WaldurConfig, parts: Sequence[Minutes]) -> Mapping[str, Decimal]:
     return {
         component: round_amount(sum((amount(config, component, minutes) for minutes in parts), Fraction()))
         for component in config.backend_components
     }
-
-
-def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
-    _, account, user = group.key
-    ticks = {name: usage.sums.amount_runtime for name, usage in zip(names, group.usage, strict=True)}
-    minutes = {
-        resource: sum(ticks[name] for name in recorded.component) * recorded.scale / TICKS_PER_MINUTE
-        for resource, recorded in ((each, config.recorded[each]) for each in config.resources)
-    }
-    return None if account is None else str(account), None if user is None else str(user), minutes
 
 
 def fold_name(name: str | None) -> str:
@@ -218,8 +218,8 @@ class SacctQuery(msgspec.Struct, frozen=True):
             *([f"--cluster={config.slurm.cluster_name}"] if config.slurm.cluster_name else []),
             *("--noconvert", "--truncate", "--allocations", "--allusers"),
             *(["--duplicates"] if self.all_runs else []),
-            f"--starttime={_written(self.start)}",
-            f"--endtime={_written(self.stop)}",
+            f"--starttime={_format_time(self.start)}",
+            f"--endtime={_format_time(self.stop)}",
             *([f"--accounts={','.join(self.accounts)}"] if self.accounts else []),
             f"--format=Account,{self.tres},Elapsed,User",
         )
@@ -269,13 +269,13 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
     # Some versions exit with 0 although they did not reach the database.
     if not result.stdout and b"error" in result.stderr.lower():
         raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
-    entries = list(_entries(config, result.stdout.decode(errors="replace")))
+    entries = list(_read_jobs(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
         context.log.warning("sacct gives no duration for %s: left out", counted(unknown, "job"))
     return add_up(entry for entry in entries if entry is not None)
 
 
-def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
+def _read_jobs(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
     """Yield the consumption of each job, or None for a job of unknown duration."""
     for line in printed.splitlines():
         columns = line.split("|")
@@ -298,15 +298,15 @@ def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minu
         InvalidRecord: an amount or the duration cannot be parsed.
     """
     minutes = Fraction(quantities.parse_duration(elapsed)) / 60
-    return {name: _amount(name, quantities.sub_value(resources, name)) * minutes for name in config.resources}
+    found: dict[str, Fraction] = {}
+    for name in config.resources:
+        text = quantities.sub_value(resources, name)
+        size = Fraction(0 if quantities.is_missing(text) else quantities.parse_size(text))
+        found[name] = (size / _MEBIBYTE if name in _BYTES else size) * minutes
+    return found
 
 
-def _amount(name: str, text: str) -> Fraction:
-    amount = Fraction(0 if quantities.is_missing(text) else quantities.parse_size(text))
-    return amount / _MEBIBYTE if name in _BYTES else amount
-
-
-def _written(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -359,7 +359,14 @@ class UsageSource:
         if self._source is Source.SACCT:
             return None
         config, now = self._config, self.now
-        seen = {site for field in TimeField for site in await _sites(config, self._context.records, field, now)}
+        seen: set[object] = set()
+        for field in TimeField:
+            recent = (
+                TimeCompares(field, Comparison.GTE, now - config.stale_after),
+                TimeCompares(field, Comparison.LTE, now),  # ignore records from the future, due to a wrong clock
+            )
+            sites = AggregateQuery(where=AllOf(recent), by=(MetaValue(*config.site_meta),), as_of=now)
+            seen.update(group.key[0] for group in (await self._context.records.aggregate(sites)).groups)
         missing = [site for site in config.sites if site not in seen]
         if not missing and seen:
             return None
@@ -378,12 +385,3 @@ async def read_coverage_start(config: WaldurConfig, records: Records) -> datetim
     if not config.sites:
         return min(firsts.values(), default=None)
     return max(firsts[site] for site in config.sites) if firsts.keys() >= set(config.sites) else None
-
-
-async def _sites(config: WaldurConfig, records: Records, field: TimeField, now: datetime) -> set[object]:
-    recent = (
-        TimeCompares(field, Comparison.GTE, now - config.stale_after),
-        TimeCompares(field, Comparison.LTE, now),  # ignore records from the future, due to a wrong clock
-    )
-    query = AggregateQuery(where=AllOf(recent), by=(MetaValue(*config.site_meta),), as_of=now)
-    return {group.key[0] for group in (await records.aggregate(query)).groups}

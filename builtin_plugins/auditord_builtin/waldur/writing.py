@@ -69,7 +69,7 @@ class DateCheck(msgspec.Struct, frozen=True):
 
     async def announce(self, plan: ResourcePlan, month: date, amounts: Amounts) -> None:
         """Store the first amount of a past month before it is sent."""
-        before = await self._reported(self._present, plan.uuid)
+        before = await self._read_totals(self._present, plan.uuid)
         kept = {name: before.get(name, NOTHING) for name in amounts}
         probe = Probe(plan.uuid, plan.backend_id, month, self._present, dict(amounts), kept)
         await self._keep([*self._probes, probe])
@@ -92,23 +92,23 @@ class DateCheck(msgspec.Struct, frozen=True):
         if not probes:
             return
         for probe in probes:
-            reported = await self._reported(probe.month, probe.resource)
+            reported = await self._read_totals(probe.month, probe.resource)
             if all(reported.get(name) == amount for name, amount in probe.written.items()):
                 await self._keep([])
                 return
-        found = [await self._taken_back(probe) for probe in probes]
+        found = [await self._take_back(probe) for probe in probes]
         await self._keep([])
-        if texts := [text for text in found if text] or [_ignored(probe) for probe in probes[-1:] if answered]:
+        if texts := [text for text in found if text] or [_describe_ignored(probe) for probe in probes[-1:] if answered]:
             raise DateIgnored(
                 f"{'; '.join(texts)}. No other amounts of past months were sent; they need a newer Waldur"
             )
 
-    async def _taken_back(self, probe: Probe) -> str:
+    async def _take_back(self, probe: Probe) -> str:
         """Take back an amount from the wrong month, and return a message, or an empty one if it never arrived.
 
         If the wrong month is over, the message only asks to correct it by hand.
         """
-        reported = await self._reported(probe.present, probe.resource)
+        reported = await self._read_totals(probe.present, probe.resource)
         wrong = {
             name: probe.before[name]
             for name, amount in probe.written.items()
@@ -123,7 +123,8 @@ class DateCheck(msgspec.Struct, frozen=True):
                 f" Waldur ignores dates, and the month is over: correct it in Waldur by hand"
             )
         await self.client.set_usage(probe.resource, self.now - CLOCKS_APART, wrong)
-        return f"{_ignored(probe)}, and wrote the amounts into {probe.present:%Y-%m}, where they have been taken back"
+        ignored = _describe_ignored(probe)
+        return f"{ignored}, and wrote the amounts into {probe.present:%Y-%m}, where they have been taken back"
 
     @property
     def _present(self) -> date:
@@ -136,7 +137,7 @@ class DateCheck(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             raise WaldurError(f"the saved state of the reports cannot be read: {error}") from error
 
-    async def _reported(self, month: date, resource: UUID) -> Amounts:
+    async def _read_totals(self, month: date, resource: UUID) -> Amounts:
         return {row.type: row.usage for row in await self.client.component_usages(month, resource)}
 
     async def _keep(self, probes: Sequence[Probe]) -> None:
@@ -144,7 +145,7 @@ class DateCheck(msgspec.Struct, frozen=True):
         await self.state.save()
 
 
-def _ignored(probe: Probe) -> str:
+def _describe_ignored(probe: Probe) -> str:
     accepted = f"{probe.backend_id}: Waldur accepted the usage of {probe.month:%Y-%m} but does not have it there"
     return f"{accepted}: it ignores dates"
 
@@ -201,20 +202,20 @@ class Isolation:
         self._in_vain = 0
         self.stopped: WaldurError | None = None
 
-    async def each(self, waiting: Iterator[ResourceOutcome], write: Write) -> None:
+    async def run_all(self, waiting: Iterator[ResourceOutcome], write: Write) -> None:
         """Run the step for every resource."""
 
         async def work() -> None:
             for resource in waiting:
                 if self.stopped is not None:
                     return
-                await self.one(resource, write)
+                await self.run(resource, write)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(self._concurrency):
                 tasks.start_soon(work)
 
-    async def one(self, resource: ResourceOutcome, write: Write) -> None:
+    async def run(self, resource: ResourceOutcome, write: Write) -> None:
         """Run the step for one resource, and record its error in the outcome."""
         resource.tried = True
         try:
@@ -246,33 +247,30 @@ class UserWriting:
         rows = self._plan.user_rows
         found = await self._client.user_usages(self._plan.month) if rows is None else rows
         self._reported = {(row.row, row.username): row for row in found}
-        await isolation.each(iter(able), self._users)
+        await isolation.run_all(iter(able), self._write_users)
 
-    async def _users(self, resource: ResourceOutcome) -> bool:
+    async def _write_users(self, resource: ResourceOutcome) -> bool:
         before = resource.users
         by_component: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
         for name, amounts in resource.plan.users.items():
             for component, amount in amounts.items():
                 by_component[component][name] = amount
         for component, by_user in by_component.items():
-            if (row := self._row(resource, component)) is not None:
-                await self._users_below(resource, component, row, [*self._usages(resource, row, by_user)])
+            if (row := self._find_row(resource, component)) is not None:
+                await self._write_users_below(resource, component, row, by_user)
         return resource.users > before
 
-    def _usages(
-        self, resource: ResourceOutcome, row: UUID | str, amounts: Mapping[str, Decimal]
-    ) -> Iterator[UserUsage]:
-        """Yield the amounts that differ from Waldur's."""
+    async def _write_users_below(
+        self, resource: ResourceOutcome, component: str, row: UUID | str, amounts: Mapping[str, Decimal]
+    ) -> None:
+        """Write the amounts that differ from Waldur's."""
+        usages: list[UserUsage] = []
         for name, amount in amounts.items():
             found, link = self._reported.get((row, name)), self._plan.links.get(name)
             if not 0 < len(name) <= MAX_USERNAME:
                 resource.problems.append(f"user {name!r}: Waldur accepts names of 1 to {MAX_USERNAME} characters")
             elif found is None or found.usage != amount or (found.user is None and link is not None):
-                yield user_usage(name, self._plan.moment, amount, link)
-
-    async def _users_below(
-        self, resource: ResourceOutcome, component: str, row: UUID | str, usages: Sequence[UserUsage]
-    ) -> None:
+                usages.append(user_usage(name, self._plan.moment, amount, link))
         try:
             reasons = await self._client.set_user_usages(row, usages)
         except Refused as error:
@@ -282,7 +280,7 @@ class UserWriting:
         resource.users += len(usages) - len(reasons)
         resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
 
-    def _row(self, resource: ResourceOutcome, component: str) -> UUID | str | None:
+    def _find_row(self, resource: ResourceOutcome, component: str) -> UUID | str | None:
         rows = self._rows.get((resource.plan.uuid, component), ())
         if len(rows) == 1:
             return rows[0].uuid
@@ -315,23 +313,23 @@ class _TotalWriting:
     async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
         """Write the totals that differ, and return Waldur's totals afterwards."""
         client, month, rows = self._client, self._plan.month, self._plan.rows
-        self._rows = _by_component(await client.component_usages(month) if rows is None else rows)
+        self._rows = _group_rows(await client.component_usages(month) if rows is None else rows)
         waiting = iter(resources)
         if self._plan.closed and not client.dry_run:
-            await self._first_of_a_closed_month(waiting)
-        await self._isolation.each(waiting, self._total)
+            await self._write_first(waiting)
+        await self._isolation.run_all(waiting, self._write_total)
         if any(each.totals for each in resources) and not client.dry_run:
-            return _by_component(await client.component_usages(month))
+            return _group_rows(await client.component_usages(month))
         return self._rows
 
-    async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
-        """Write resources until one total is written, and check its month before the others are written.
+    async def _write_first(self, waiting: Iterator[ResourceOutcome]) -> None:
+        """Write resources of a past month until one total is written, and check its month before the others follow.
 
         Raises:
             DateIgnored: the total is in another month.
         """
         for resource in waiting:
-            await self._isolation.one(resource, self._first_total)
+            await self._isolation.run(resource, self._write_first_total)
             if self._isolation.stopped is not None:
                 return
             if resource.totals:
@@ -342,8 +340,8 @@ class _TotalWriting:
                     raise
                 return
 
-    async def _first_total(self, resource: ResourceOutcome) -> bool:
-        if not (amounts := self._amounts(resource)):
+    async def _write_first_total(self, resource: ResourceOutcome) -> bool:
+        if not (amounts := self._select_amounts(resource)):
             return False
         await self._dates.announce(resource.plan, self._plan.month, amounts)
         try:
@@ -353,8 +351,8 @@ class _TotalWriting:
             raise
         return True
 
-    async def _total(self, resource: ResourceOutcome) -> bool:
-        if amounts := self._amounts(resource):
+    async def _write_total(self, resource: ResourceOutcome) -> bool:
+        if amounts := self._select_amounts(resource):
             await self._set(resource, amounts)
         return bool(amounts)
 
@@ -367,14 +365,14 @@ class _TotalWriting:
             raise
         resource.totals = amounts
 
-    def _amounts(self, resource: ResourceOutcome) -> Amounts:
+    def _select_amounts(self, resource: ResourceOutcome) -> Amounts:
         """Return the totals that differ from Waldur's."""
         plan = resource.plan
         reported = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
         return {name: amount for name, amount in plan.totals.items() if reported[name] != [amount]}
 
 
-def _by_component(rows: Iterable[ComponentUsage]) -> Rows:
+def _group_rows(rows: Iterable[ComponentUsage]) -> Rows:
     found: defaultdict[tuple[UUID, str], list[ComponentUsage]] = defaultdict(list)
     for row in rows:
         found[row.resource_uuid, row.type].append(row)
@@ -388,7 +386,7 @@ class MonthReport:
         self._config, self._client, self._now = config, client, now
         self._dates = DateCheck(client, state, now)
 
-    async def offered(self) -> Offered:
+    async def fetch_offering(self) -> Offered:
         """Fetch the offering, its resources and its users."""
         client = self._client
         return Offered(await client.offering(), await client.resources(), await client.offering_users())
