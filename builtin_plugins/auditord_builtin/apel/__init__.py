@@ -5,7 +5,8 @@ The path from a scheduled run to a message:
 1. :mod:`publishing` declares the kind and runs it: site by site, then month by month (or day by day).
 2. :mod:`reporting` (summaries) and :mod:`jobs` (individual jobs) compare the store with the saved :mod:`state` and
 report the differences.
-3. :mod:`questions` queries the store for sums, and :mod:`summaries` turns them into rows.
+3. :mod:`questions` queries the store for sums, and :mod:`summaries` turns them into rows (:mod:`accelerators`: into
+messages).
 4. :mod:`messages` writes rows as text, and :mod:`validation` finds what APEL would refuse.
 5. :mod:`sending` signs messages with the host's certificate and publishes them to the broker.
 """

@@ -6,13 +6,14 @@ from typing import Final
 
 import click
 
+from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import JobRow, Message, Problem, render, render_jobs, sync_message
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
 from auditord_builtin.apel.state import months_at_apel, read_state
-from auditord_builtin.apel.summaries import accelerator_messages, summaries
+from auditord_builtin.apel.summaries import summaries
 from auditord_hookspecs import PluginContext, Records, Window
 from auditord_hookspecs.commands import CommandContext, pass_context, run_instance
 from auditord_hookspecs.months import Month
@@ -142,16 +143,12 @@ async def _show_messages(
         if output == "json":
             documents += [{**place, "problem": str(each)} for each in problems]
         else:
-            _show_problems(context, problems)
+            for problem in problems[:_MOST_PROBLEMS]:
+                context.show(f"# {problem}")
+            if len(problems) > _MOST_PROBLEMS:
+                context.show(f"# and {len(problems) - _MOST_PROBLEMS} more")
     if output == "json":
         write_json(documents)
-
-
-def _show_problems(context: PluginContext, problems: Sequence[Problem]) -> None:
-    for problem in problems[:_MOST_PROBLEMS]:
-        context.show(f"# {problem}")
-    if len(problems) > _MOST_PROBLEMS:
-        context.show(f"# and {len(problems) - _MOST_PROBLEMS} more")
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
@@ -171,26 +168,26 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
 
 async def preview(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
     """Yield the messages of a site and month as they would be now, and the problems."""
-    content = _summaries if config.message_type is MessageType.SUMMARIES else _jobs
-    async for each in content(config, records, site, month):
-        yield each
-    messages, problems = await accelerator_messages(config, records, site, month, config.messaging.max_message_size)
+    most = config.messaging.max_message_size
+    if config.message_type is MessageType.SUMMARIES:
+        answer = await summaries(config, records, site, month)
+        for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
+            yield message
+        for problem in answer.problems:
+            yield problem
+    else:
+        async for each in _preview_jobs(config, records, site, month):
+            yield each
+    messages, problems = await accelerator_messages(config, records, site, month, most)
     for message in messages:
         yield message
     for problem in problems:
         yield problem
 
 
-async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
-    answer = await summaries(config, records, site, month)
-    most = config.messaging.max_message_size
-    for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
-        yield message
-    for problem in answer.problems:
-        yield problem
-
-
-async def _jobs(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
+async def _preview_jobs(
+    config: ApelConfig, records: Records, site: str, month: Month
+) -> AsyncIterator[Message | Problem]:
     rows: list[JobRow] = []
     async for job in individual_jobs(config, records, month.window, (site,)):
         if isinstance(job, Problem):

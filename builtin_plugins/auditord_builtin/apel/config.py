@@ -437,7 +437,7 @@ class ApelConfig(PluginConfig):
             raise ValueError("accelerators need summary_fields, since they are grouped by these as well")
         if self.accelerators is not None and "/topics/" not in (self.messaging.ams_url or "/topics/"):
             raise ValueError("accelerators have their own topic, so ams_url must name one: .../topics/TOPIC:publish")
-        scores = named_scores(self.summary_fields)
+        scores = scores_of(self.summary_fields)
         if len(scores) > 1:
             raise ValueError("the two normalised durations name different scores; APEL refuses a mixture")
         if scores and "benchmarks" in self.model_fields_set:
@@ -447,7 +447,7 @@ class ApelConfig(PluginConfig):
     @property
     def scores(self) -> tuple[Benchmark, ...]:
         """The benchmarks in order of preference. The first one that a record has is used."""
-        named = named_scores(self.summary_fields)
+        named = scores_of(self.summary_fields)
         if not named:
             return self.benchmarks
         return tuple(
@@ -463,7 +463,7 @@ def needs(config: ApelConfig) -> list[str]:
     return list(dict.fromkeys([*named, *(each.component for each in config.scores)]))
 
 
-def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
+def scores_of(fields: SummaryFields | None) -> list[ScoreField]:
     """Return the scores that the normalised fields name, without duplicates."""
     if fields is None:
         return []

@@ -28,13 +28,13 @@ from auditord_builtin.apel.messages import LONGEST, JobRow, Message, Problem, cl
 from auditord_builtin.apel.questions import (
     LeftOut,
     batch_system_field,
+    check_level,
     conditions,
     describe,
-    held_name,
-    kept_level,
-    known_text,
+    describe_cpu,
+    format_value,
+    name_of_held,
     plausible_cpu,
-    reported_as,
     site_groups,
     site_of,
     whole_number,
@@ -116,13 +116,13 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
         "EndTime": _seconds(stop),
         **_service_level(config, chosen, record),
     }
-    remark = None if cpu == stored else Problem(record.record_id, f"an {reported_as(stored, runtime, cpu)}")
+    remark = None if cpu == stored else Problem(record.record_id, f"an {describe_cpu(stored, runtime, cpu)}")
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values, remark)
 
 
 def _in_seconds(field: JobField, record: Record, runtime: int) -> tuple[Record, int]:
     """Return a job that has core-seconds as a job of one core, and these seconds instead of its runtime."""
-    name = held_name(field)
+    name = name_of_held(field)
     if name is None or (seconds := amount_of(record, TOTALS[name])) is None:
         return record, runtime
     held = next(each for each in record.components if each.name == TOTALS[name])
@@ -155,9 +155,9 @@ def _text(field: JobField, record: Record) -> str:
         case ConstantField(value=value):
             return str(value)
         case ComponentField(name=name):
-            return known_text(field, amount_of(record, name))
+            return format_value(field, amount_of(record, name))
         case ScoreField():
-            return known_text(field, _score(record, field.component_name, field.name))
+            return format_value(field, _score(record, field.component_name, field.name))
         case RecordField(name=name, modify=part):
             value = getattr(record, name)
             moment = getattr(value, part) if part is not None else value
@@ -187,12 +187,12 @@ def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[s
     if given is not None:
         text, named = _text(given, record), None if kind is None else _text(kind, record)
         try:
-            return named or config.site.benchmark_type, kept_level(Decimal(text), "ServiceLevel")
+            return named or config.site.benchmark_type, check_level(Decimal(text), "ServiceLevel")
         except ArithmeticError:
             raise LeftOut(f"ServiceLevel is {text[:40]!r}, not a number: left out") from None
     for benchmark in config.scores:
         if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 for an unknown score
-            return benchmark.type, kept_level(value, benchmark.score)
+            return benchmark.type, check_level(value, benchmark.score)
     raise LeftOut(f"no score {' or '.join(each.score for each in config.scores)}: left out")
 
 
@@ -240,7 +240,7 @@ class JobReporter(Reporter):
             if known[day].totals != totals.digest or known[day].settings not in current
         ]
 
-    def widened(self, period: Window) -> Window:
+    def widen(self, period: Window) -> Window:
         """Return the period up to now. APEL would refuse a whole message for one job that ends in the future."""
         return Window(period.start, min(period.stop, self.context.now()))
 

@@ -284,7 +284,7 @@ def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Mess
     ]
 
 
-def encoded_size(text: str) -> int:
+def measure_encoded(text: str) -> int:
     """Return an upper limit of the size after quoted-printable with CRLF and base64 encoding, without the frame."""
     plain = len(text.encode("ascii", "ignore"))
     wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
@@ -296,7 +296,7 @@ def _batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
     batch: list[Block] = []
     size = _FRAME
     for block in blocks:
-        more = encoded_size(block.text)
+        more = measure_encoded(block.text)
         if batch and size + more > most_bytes:
             yield batch
             batch, size = [], _FRAME

@@ -81,7 +81,7 @@ async def republish(
         raise NotReported("the period ends before it begins")
     if period.start > context.now():
         raise NotReported(f"the period begins at {period.start.isoformat()}, in the future")
-    widened = run.reporter.widened(period)
+    widened = run.reporter.widen(period)
     if not (force and config.message_type is MessageType.SUMMARIES):
         _refuse_early(widened.start, config.site.publish_since or run.saved.reported.since)
     await run.each_site(sites or known, lambda site: run.again(site, widened))

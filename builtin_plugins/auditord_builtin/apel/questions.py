@@ -30,6 +30,13 @@ from auditord_hookspecs.vocabulary import TOTALS
 Number: TypeAlias = int | Fraction
 """An exact number. Sums of ``int`` are much faster."""
 
+
+def round_half_up(number: Number, divisor: int = 1) -> int:
+    """Return ``number`` divided by ``divisor``, rounded half up to a whole number."""
+    below = number.denominator * divisor
+    return (2 * number.numerator + below) // (2 * below)
+
+
 _MOST: Final = Fraction(MOST_CPU_TIME)
 _DECIMALS: Final = 9
 _MILLISECONDS: Final = 100
@@ -61,7 +68,7 @@ def plausible_cpu(cpu: Number, wall: int, jobs: int, processors: int) -> Number:
     return most if processors and cpu > _MOST * most else cpu
 
 
-def reported_as(cpu: Number, wall: int, plausible: Number) -> str:
+def describe_cpu(cpu: Number, wall: int, plausible: Number) -> str:
     """Return the remark on jobs with an implausible CPU time. The arguments are sums over these jobs."""
     hint = "; are these milliseconds (divide_by: 1000)?" if cpu > _MILLISECONDS * plausible else ""
     return f"implausible CPU time, {float(cpu):.0f} s in {wall} s: reported with {float(plausible):.0f} s{hint}"
@@ -190,7 +197,7 @@ class Question(msgspec.Struct, frozen=True):
         """Return the answers for a site's jobs that ended in the window, and the number of jobs left out, by reason."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
         components = list(dict.fromkeys(field.name for field in summed_fields if isinstance(field, ComponentField)))
-        summed = list(dict.fromkeys([*components, *filter(None, map(held_name, self.keys.values()))]))
+        summed = list(dict.fromkeys([*components, *filter(None, map(name_of_held, self.keys.values()))]))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
         apart = [implausible(self.amounts[name], self.keys["Processors"]) for name in self.cpu_times]
         asked = [
@@ -230,7 +237,7 @@ class _Reading:
         dimensions = [(name, field, _dimension(field)) for name, field in question.keys.items()]
         self._keys = [(name, field, None if by is None else self._places[by]) for name, field, by in dimensions]
         self._cpu_times = question.cpu_times
-        held = [(held_name(field), place) for _, field, place in self._keys]
+        held = [(name_of_held(field), place) for _, field, place in self._keys]
         self._held = [(place, summed.index(name)) for name, place in held if name is not None and place is not None]
         self._texts: dict[tuple[aggregates.KeyValue, ...], Mapping[str, str]] = {}
 
@@ -239,7 +246,7 @@ class _Reading:
         left_out: Counter[LeftOutFor] = Counter()
         for group in map(self._in_seconds, groups):
             try:
-                if self._counts(group):
+                if self._only is None or self._only_sum is None or (group.key[self._only] and self._only_sum(group)):
                     answers.append(self._answer(group))
             except LeftOut as reason:
                 left_out[LeftOutFor(str(reason), self._submit_host(group))] += group.records
@@ -264,9 +271,6 @@ class _Reading:
                     return _text(name, field, None if place is None else group.key[place])
         return NOTHING
 
-    def _counts(self, group: aggregates.Group) -> bool:
-        return self._only is None or self._only_sum is None or bool(group.key[self._only] and self._only_sum(group))
-
     def _answer(self, group: aggregates.Group) -> Answer:
         key = group.key
         benchmark, level = self._benchmark(key)
@@ -278,25 +282,21 @@ class _Reading:
                 name: _text(name, field, None if place is None else key[place]) for name, field, place in self._keys
             }
         stored = {name: sums[at] for name, at in self._amounts}
-        return Answer(group, alike, texts, self._plausible(group, texts, stored), stored, benchmark, level)
-
-    def _plausible(
-        self, group: aggregates.Group, texts: Mapping[str, str], stored: Mapping[str, Number]
-    ) -> Mapping[str, Number]:
-        """Replace implausible CPU times of a group whose jobs are all plausible or all implausible."""
-        if not self._cpu_times:
-            return stored
-        processors = int(texts["Processors"])
-        possible = {
-            name: plausible_cpu(stored[name], group.runtime, group.records, processors) for name in self._cpu_times
-        }
-        return {**stored, **possible}
+        amounts = stored
+        if self._cpu_times:
+            # The jobs of a group are all plausible or all implausible.
+            processors = int(texts["Processors"])
+            possible = {
+                name: plausible_cpu(stored[name], group.runtime, group.records, processors) for name in self._cpu_times
+            }
+            amounts = {**stored, **possible}
+        return Answer(group, alike, texts, amounts, stored, benchmark, level)
 
     def _benchmark(self, key: Sequence[aggregates.KeyValue]) -> tuple[Benchmark | None, Decimal]:
         for benchmark, place in self._benchmarks:
             value = key[place]
             if isinstance(value, Decimal) and value:  # AUDITOR writes 0 for an unknown benchmark
-                return benchmark, kept_level(value, benchmark.score)
+                return benchmark, check_level(value, benchmark.score)
         if self._benchmarks:
             raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
         return None, Decimal()
@@ -314,7 +314,7 @@ class _Reading:
                 return partial(_component_sum, name, place, at, divisor)
 
 
-def held_name(field: object) -> str | None:
+def name_of_held(field: object) -> str | None:
     """Return the name of the held amount that a field counts, or None; records may have its total instead."""
     return field.name if isinstance(field, ComponentField) and field.divide_by == 1 and field.name in TOTALS else None
 
@@ -333,11 +333,11 @@ def _text(name: str, field: KeyField, value: aggregates.KeyValue) -> str:
         case MetaField():
             text = field.text(value if isinstance(value, str) else None)
         case ComponentField() | ScoreField():
-            text = known_text(field, value)
+            text = format_value(field, value)
     return str(whole_number(text, name)) if name in WHOLE else text
 
 
-def known_text(field: ComponentField | ScoreField, value: object) -> str:
+def format_value(field: ComponentField | ScoreField, value: object) -> str:
     """Return an amount or a score as text.
 
     Raises:
@@ -354,7 +354,7 @@ def known_text(field: ComponentField | ScoreField, value: object) -> str:
             raise LeftOut(f"no score {name} of {component}: left out")
 
 
-def kept_level(value: Decimal, name: str) -> Decimal:
+def check_level(value: Decimal, name: str) -> Decimal:
     """Return a benchmark's value unchanged.
 
     Raises:

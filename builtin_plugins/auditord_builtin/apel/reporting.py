@@ -11,6 +11,7 @@ import msgspec
 from typing_extensions import override
 
 from auditord_builtin.apel import metrics
+from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import (
     LeftOutJobs,
@@ -24,7 +25,7 @@ from auditord_builtin.apel.messages import (
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.sending import MessageTooLarge, Publisher, label, say
 from auditord_builtin.apel.state import MonthState, Outbox, SavedState, pack, unpack
-from auditord_builtin.apel.summaries import accelerator_messages, summaries
+from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, PluginContext, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
@@ -73,7 +74,7 @@ class Reporter(ABC):
         """Return the parts to report now, in order. ``full``: check everything since the beginning."""
 
     @abstractmethod
-    def widened(self, period: Window) -> Window:
+    def widen(self, period: Window) -> Window:
         """Return the period to report for a requested one."""
 
     @abstractmethod
@@ -161,7 +162,7 @@ class SummaryReporter(Reporter):
         due = (months if full else months & recent) | waiting
         return [self._part(site, month, always=month in recent) for month in sorted(due, reverse=True)]
 
-    def widened(self, period: Window) -> Window:
+    def widen(self, period: Window) -> Window:
         """Return the period widened to whole UTC months."""
         months = whole_months(period.start, min(period.stop, Month.of(self.context.now()).next.start))
         widened = Window(months[0].start, months[-1].next.start)

@@ -1,21 +1,18 @@
-"""The summaries of a site and month: of jobs, and of GPUs in EGI's draft of a message for clouds."""
+"""The summary of a site's jobs in a month."""
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 from math import lcm
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from auditord_builtin.apel.config import (
-    AcceleratorConfig,
     AmountField,
     ApelConfig,
-    ComponentField,
     KeyField,
     NormalisedAmountField,
     NormalisedField,
@@ -23,15 +20,12 @@ from auditord_builtin.apel.config import (
     SummaryFields,
 )
 from auditord_builtin.apel.messages import (
-    MOST_BYTES,
     LeftOutJobs,
-    Message,
     Problem,
     Summaries,
     SummaryRow,
     clean,
     clean_name,
-    encoded_size,
     render,
 )
 from auditord_builtin.apel.questions import (
@@ -41,7 +35,8 @@ from auditord_builtin.apel.questions import (
     Question,
     batch_system_field,
     describe,
-    reported_as,
+    describe_cpu,
+    round_half_up,
 )
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Records
@@ -100,9 +95,9 @@ class _Sums:
             infrastructure_description=description,
             jobs=self.jobs,
             wall=self.wall,
-            cpu=half_up(self.cpu),
-            normalised_wall=half_up(self.normalised_wall, unit),
-            normalised_cpu=half_up(self.normalised_cpu, unit),
+            cpu=round_half_up(self.cpu),
+            normalised_wall=round_half_up(self.normalised_wall, unit),
+            normalised_cpu=round_half_up(self.normalised_cpu, unit),
             earliest=(min(self.stops) - _EPOCH) // _SECOND,
             latest=(max(self.stops) - _EPOCH) // _SECOND,
         )
@@ -113,25 +108,31 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields
-    answers, left_out = await _question(config, fields).ask(config, records, site, month.window)
+    answers, left_out = await _make_question(config, fields).ask(config, records, site, month.window)
     levels = _Levels({answer.level for answer in answers})
-    added = list(_added_up(config, site, month, answers, levels))
-    good, held, problems = _checked([_described(config, fields, sums, levels) for sums in added])
-    remarks = [_implausible(sums) for sums in added if sums.implausible]
+    rows: list[SummaryRow] = []
+    remarks: list[Problem] = []
+    given = fields.optional.InfrastructureDescription
+    for sums in _add_up(config, site, month, answers, levels):
+        if given is None:
+            description = describe(config, sums.batch_systems)
+        else:
+            description = clean_name(str(given.value), LONGEST_DESCRIPTION)
+        rows.append(sums.result(levels.unit, description))
+        if sums.implausible:
+            remarks.append(_remark_on_cpu(sums))
+    good, held, problems = _check_rows(rows)
     left = [
         LeftOutJobs(clean(site), month, clean_name(why.submit_host), jobs, why.reason)
         for why, jobs in sorted(left_out.items())
     ]
-    return Summaries(tuple(good), (*_reasons(left), *problems, *remarks), tuple(held), tuple(left))
+    reasons: list[Problem] = []
+    for reason, alike in groupby(left, lambda each: each.reason):
+        reasons.append(Problem(f"{clean(site)} {month}", reason, sum(each.jobs for each in alike)))
+    return Summaries(tuple(good), (*reasons, *problems, *remarks), tuple(held), tuple(left))
 
 
-def half_up(number: Number, divisor: int = 1) -> int:
-    """Return ``number`` divided by ``divisor``, rounded half up to a whole number."""
-    below = number.denominator * divisor
-    return (2 * number.numerator + below) // (2 * below)
-
-
-def _question(config: ApelConfig, fields: SummaryFields) -> Question:
+def _make_question(config: ApelConfig, fields: SummaryFields) -> Question:
     mandatory, optional = fields.mandatory, fields.optional
     keys: dict[str, KeyField | None] = {
         **{name: getattr(mandatory, name) for name in ("VO", "SubmitHost", "Processors")},
@@ -154,9 +155,7 @@ def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
     return _RUNTIME
 
 
-def _added_up(
-    config: ApelConfig, site: str, month: Month, answers: Sequence[Answer], levels: _Levels
-) -> Iterator[_Sums]:
+def _add_up(config: ApelConfig, site: str, month: Month, answers: Sequence[Answer], levels: _Levels) -> Iterator[_Sums]:
     """Return the rows, sorted by key."""
     rows: dict[tuple[str, ...], _Sums] = {}
     known: dict[tuple[object, ...], _Sums] = {}  # most answers differ only in the benchmark's value
@@ -166,23 +165,16 @@ def _added_up(
         alike = (answer.alike, benchmark and benchmark.type, None if normalised else level)
         sums = known.get(alike)
         if sums is None:
-            sums = known[alike] = _row_of(config, site, month, answer, rows)
+            row = _make_row(config, site, month, answer)
+            sums = known[alike] = rows.setdefault(row.key, _Sums(row))
+            sums.row = min(sums.row, row, key=_spelling)  # a key can have several spellings
+            if "batch_system" in answer.texts:
+                sums.batch_systems.add(answer.texts["batch_system"])
         sums.add(answer, whole[level])
     return (rows[key] for key in sorted(rows))
 
 
-def _row_of(config: ApelConfig, site: str, month: Month, answer: Answer, rows: dict[tuple[str, ...], _Sums]) -> _Sums:
-    """Return the row that an answer is added to. If its key has several spellings, the smallest one is used."""
-    row = _row(config, site, month, answer)
-    sums = rows.setdefault(row.key, _Sums(row))
-    if sums.row is not row:
-        sums.row = min(sums.row, row, key=_spelling)
-    if "batch_system" in answer.texts:
-        sums.batch_systems.add(answer.texts["batch_system"])
-    return sums
-
-
-def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> SummaryRow:
+def _make_row(config: ApelConfig, site: str, month: Month, answer: Answer) -> SummaryRow:
     texts, benchmark, layout = answer.texts, answer.benchmark, config.summary_message
     return SummaryRow(
         layout=layout,
@@ -204,13 +196,7 @@ def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> Summary
     )
 
 
-def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _Levels) -> SummaryRow:
-    given = fields.optional.InfrastructureDescription
-    text = describe(config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST_DESCRIPTION)
-    return sums.result(levels.unit, text)
-
-
-def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
+def _check_rows(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
     """Return the accepted rows, the rows that APEL would refuse, and why. Validate one by one only if any is bad."""
     if not any(validate(message.text) for message in render(rows)):
         return rows, (), ()
@@ -224,7 +210,7 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
     return good, held, problems
 
 
-def _implausible(sums: _Sums) -> Problem:
+def _remark_on_cpu(sums: _Sums) -> Problem:
     """Return the remark on a row's jobs with an implausible CPU time. The jobs are still reported."""
     groups = [answer.group for answer in sums.implausible]
     jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
@@ -233,18 +219,11 @@ def _implausible(sums: _Sums) -> Problem:
     first, last = min(group.first_stop for group in groups), max(group.last_stop for group in groups)
     ends = f"it ended at {_instant(first)}" if jobs == 1 else f"they ended from {_instant(first)} to {_instant(last)}"
     found = counted(jobs, "job has an", "jobs have an")
-    return Problem(_subject(sums.row), f"{found} {reported_as(stored, wall, reported)}; {ends}")
+    return Problem(_subject(sums.row), f"{found} {describe_cpu(stored, wall, reported)}; {ends}")
 
 
 def _instant(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _reasons(left: Sequence[LeftOutJobs]) -> Iterator[Problem]:
-    """Yield one problem for each reason."""
-    for reason, alike in groupby(left, lambda each: each.reason):
-        same = list(alike)
-        yield Problem(f"{same[0].site} {same[0].month}", reason, sum(each.jobs for each in same))
 
 
 def _subject(row: SummaryRow) -> str:
@@ -254,91 +233,3 @@ def _subject(row: SummaryRow) -> str:
 def _spelling(row: SummaryRow) -> tuple[str, ...]:
     texts = (row.vo, row.submit_host, row.global_user_name, row.vo_group, row.vo_role, row.infrastructure)
     return tuple([text or "" for text in texts])
-
-
-_HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['
-_TAIL: Final = "]}\n"
-_FRAME: Final = 17_000
-"""Bytes of signature, certificates, boundaries, ``_HEAD`` and ``_TAIL``."""
-
-UsageRecord: TypeAlias = dict[str, Any]  # Any: JSON
-_Key: TypeAlias = tuple[str, str, str | None, str | None, int]
-
-
-async def accelerator_messages(
-    config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
-) -> tuple[Sequence[Message], Sequence[Problem]]:
-    """Return a site's messages about accelerators in a month, and the problems. Both need ``accelerators`` to be set.
-
-    ``most_bytes`` is the size limit of a message after signing and encoding.
-    """
-    accelerators, fields = config.accelerators, config.summary_fields
-    if accelerators is None or fields is None:
-        return (), ()
-    answers, left_out = await _gpu_question(accelerators, fields).ask(config, records, site, month.window)
-    problems = [Problem(f"{site} {month}, accelerators", why.reason, jobs) for why, jobs in sorted(left_out.items())]
-    return _messages([*_usage_records(accelerators, site, month, answers)], site, month, most_bytes), problems
-
-
-def _gpu_question(accelerators: AcceleratorConfig, fields: SummaryFields) -> Question:
-    count = ComponentField(name=accelerators.component)
-    keys: dict[str, KeyField | None] = {
-        "FQAN": accelerators.fqan or fields.mandatory.VO,
-        "AssociatedRecord": accelerators.associated_record or fields.mandatory.SubmitHost,
-        "GlobalUserName": fields.optional.GlobalUserName,
-        "Model": accelerators.model,
-        "Count": count,
-    }
-    active: AmountField = accelerators.active or RecordField(name="runtime")
-    return Question({name: key for name, key in keys.items() if key is not None}, {"active": active}, only=count)
-
-
-def _usage_records(
-    accelerators: AcceleratorConfig, site: str, month: Month, answers: Sequence[Answer]
-) -> Iterator[UsageRecord]:
-    """Sum up jobs with the same texts and the same number of accelerators."""
-    sums: dict[_Key, tuple[int, Number]] = {}
-    for answer in answers:
-        texts = {name: clean(text) for name, text in answer.texts.items()}
-        user, model = texts.get("GlobalUserName"), texts.get("Model")
-        key = (texts["FQAN"], texts["AssociatedRecord"], user, model, int(texts["Count"]))
-        available, active = sums.get(key, (0, 0))
-        sums[key] = available + answer.group.runtime, active + answer.amounts["active"]
-    for key in sorted(sums, key=str):
-        yield _usage_record(accelerators, clean(site), month, key, sums[key])
-
-
-def _usage_record(
-    accelerators: AcceleratorConfig, site: str, month: Month, key: _Key, durations: tuple[int, Number]
-) -> UsageRecord:
-    """Return a record of the draft. Keep the order of its members, or every month would be sent again."""
-    fqan, record, user, model, count = key
-    available, active = durations
-    made = {
-        "MeasurementMonth": month.month,
-        "MeasurementYear": month.year,
-        "AssociatedRecordType": accelerators.associated_record_type,
-        "AssociatedRecord": record,
-        "GlobalUserName": user,
-        "FQAN": fqan,
-        "SiteName": site,
-        "Count": count,
-        "AvailableDuration": available,
-        "ActiveDuration": half_up(active),
-        "Type": accelerators.type,
-        "Model": model,
-    }
-    return {name: value for name, value in made.items() if value is not None}
-
-
-def _messages(usage_records: Sequence[UsageRecord], site: str, month: Month, most_bytes: int) -> Sequence[Message]:
-    batches: list[list[str]] = []
-    size = most_bytes
-    for text in (json.dumps(record) for record in usage_records):
-        more = encoded_size(f"{text}, ")
-        if size + more > most_bytes:
-            batches.append([])
-            size = _FRAME
-        batches[-1].append(text)
-        size += more
-    return [Message(_HEAD + ", ".join(batch) + _TAIL, len(batch), site, month) for batch in batches]

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from auditord.testing import FakePluginContext
+from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.summaries import accelerator_messages
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record
 from auditord_hookspecs.months import Month

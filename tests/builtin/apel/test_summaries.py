@@ -9,7 +9,8 @@ import pytest
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import SummaryRow, render, sync_message
-from auditord_builtin.apel.summaries import half_up, summaries
+from auditord_builtin.apel.questions import round_half_up
+from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.months import Month
@@ -273,7 +274,7 @@ async def test_the_sync_message_counts_jobs_by_submit_host() -> None:
 
 @pytest.mark.parametrize(("number", "rounded"), [("1/2", 1), ("3/2", 2), ("5/2", 3), ("2499/1000", 2), ("0", 0)])
 def test_halves_go_up(number: str, rounded: int) -> None:
-    assert half_up(Fraction(number)) == half_up(Fraction(number) * 3, 3) == rounded
+    assert round_half_up(Fraction(number)) == round_half_up(Fraction(number) * 3, 3) == rounded
 
 
 async def test_jobs_without_the_normalised_component_are_left_out_whole() -> None:
@@ -319,7 +320,7 @@ async def test_one_garbage_job_takes_no_sound_one_out_of_the_summary(sound: int)
     end = "it ended at 2024-03-12T00:00:00Z"
     plausible = sum(7_000 - number for number in range(sound)) + 2 * 3_601
     assert (row.jobs, row.wall, row.cpu) == (sound + 1, 3_600 * (sound + 1), plausible)
-    assert row.normalised_cpu == half_up(Fraction("15.1") * plausible)
+    assert row.normalised_cpu == round_half_up(Fraction("15.1") * plausible)
     assert [str(problem) for problem in answer.problems] == [
         f"{subject}: 1 job has an implausible CPU time, 147587 s in 3600 s: reported with 7202 s; {end}"
     ]
