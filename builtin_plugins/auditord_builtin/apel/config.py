@@ -20,14 +20,14 @@ NOTHING: Final = "None"
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
-def _listed(value: Any) -> Any:  # Any: a value from the file
+def _as_tuple(value: Any) -> Any:  # Any: a value from the file
     return (value,) if isinstance(value, str) else value
 
 
 Names = Annotated[
     tuple[Name, ...],
     Field(min_length=1),
-    BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
+    BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
 ]
 """One or several meta keys. The first one that a record has is used."""
 

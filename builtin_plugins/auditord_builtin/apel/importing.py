@@ -235,9 +235,14 @@ def import_config(document: Document) -> ImportedConfig | None:
     if not set(document) & _FIELDS or not set(document) & {"site", "messaging", "authentication"}:
         return None
     result = ConfigImport(document, "plugins.apel")
-    options = {"kind": "apel", **_plugin(result), **_site(result), "messaging": _messaging(result)}
-    options |= _fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields)
-    options |= _fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields)
+    options = {"kind": "apel", **_take(result, "plugin", ("log_level", "report_interval", "message_type"))}
+    if "log_level" in options:
+        result.put_level(options.pop("log_level"))
+    if "report_interval" in options:
+        options["interval"] = f"{options.pop('report_interval')}s"
+    options |= {**_take_site(result), "messaging": _take_messaging(result)}
+    options |= _take_fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields)
+    options |= _take_fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields)
     for name, value in options.items():
         result.put(name, value)
     result.drop(document, {*_SECTIONS, *_FIELDS, "type"})
@@ -251,16 +256,7 @@ def _take(result: ConfigImport, section: str, names: Sequence[str]) -> dict[str,
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
-def _plugin(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
-    made = _take(result, "plugin", ("log_level", "report_interval", "message_type"))
-    if "log_level" in made:
-        result.put_level(made.pop("log_level"))
-    if "report_interval" in made:
-        made["interval"] = f"{made.pop('report_interval')}s"
-    return made
-
-
-def _site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
+def _take_site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     names = ("publish_since", "sites_to_report", "benchmark_type", "ce", "message_type")
     site = _take(result, "site", names)
     site |= _take(result, "auditor", ("site_meta_field",))
@@ -275,7 +271,7 @@ def _site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     return {**made, "site": {**site, "zero_length_jobs": False}}
 
 
-def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
+def _take_messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     names = ("host", "port", "client_cert", "client_key", "project", "topic", "timeout", "retry")
     made = _take(result, "messaging", names)
     if "timeout" in made:
@@ -287,7 +283,7 @@ def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     return made
 
 
-def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:
+def _take_fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:
     """Return the field sections, with each field in the section where auditord has it."""
     given = result.section(name)
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}
@@ -301,11 +297,11 @@ def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional:
             reason = "follows from the record" if ours in _FROM_RECORDS else "APEL does not know this field"
             result.dropped[f"{name}.{label}"] = reason
         else:
-            made.setdefault(part, {})[ours] = _field(result, f"{name}.{part}.{ours}", ours, source)
+            made.setdefault(part, {})[ours] = _take_field(result, f"{name}.{part}.{ours}", ours, source)
     return {name: made} if given else {}
 
 
-def _field(result: ConfigImport, path: str, label: str, source: Document) -> dict[str, Any]:  # Any: YAML
+def _take_field(result: ConfigImport, path: str, label: str, source: Document) -> dict[str, Any]:  # Any: YAML
     if "type" not in source:
         raise ValueError(f"{path} has no tag such as !MetaField")
     made: dict[str, Any] = {key: value for key, value in source.items() if value is not None}  # Any: YAML
@@ -314,7 +310,7 @@ def _field(result: ConfigImport, path: str, label: str, source: Document) -> dic
         result.remark(path, "AUDITOR uses the runtime if base_value is missing; auditord would use CpuDuration")
     for inner in ("score", "base_value"):
         if inner in made:
-            made[inner] = _field(result, f"{path}.{inner}", inner, made[inner])
+            made[inner] = _take_field(result, f"{path}.{inner}", inner, made[inner])
     if "function" in made:
         function: Document = made["function"]
         made["function"] = {key: value for key, value in function.items() if key != "type"}

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
@@ -80,7 +80,7 @@ def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
     if site is None:
         return None
     try:
-        row = _row(config, record, site)
+        row = _make_row(config, record, site)
     except LeftOut as reason:
         return Problem(record.record_id, str(reason), 1)
     faults = [fault.reason for message in render_jobs([row]) for fault in validate(message.text)]
@@ -91,7 +91,7 @@ def _site(config: ApelConfig, record: Record) -> str | None:
     return site_of(config, meta_value(record, config.site.site_meta_field))
 
 
-def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
+def _make_row(config: ApelConfig, record: Record, site: str) -> JobRow:
     chosen = config.individual_job_fields
     if chosen is None:
         raise ValueError("individual jobs need individual_job_fields")
@@ -103,9 +103,16 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     description = describe(
         config, () if batch_system is None else (batch_system.text(meta_value(record, batch_system.name)),)
     )
-    texts = {name: _value(name, field, record) for name, field in _fields(chosen)}
+    texts: dict[str, str] = {}
+    for section in (chosen.mandatory, chosen.optional):
+        named: Iterable[tuple[str, JobField | None]] = section
+        for name, field in named:
+            if field is not None and name not in _OTHERWISE:
+                texts[name] = _format_field(name, field, record)
     stored = _amount(chosen.mandatory.CpuDuration, record)
     cpu = plausible_cpu(stored, runtime, 1, int(texts["Processors"]))
+    kind, value = _benchmark(config, chosen, record)
+    level = f"{value.quantize(Decimal('0.001'), ROUND_HALF_UP):f}"
     values = {
         **({} if description is None else {"InfrastructureDescription": description}),
         "Site": clean(site),
@@ -114,7 +121,11 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
         "CpuDuration": str(cpu),
         "StartTime": _seconds(record.start_time),
         "EndTime": _seconds(stop),
-        **_service_level(config, chosen, record),
+        **(
+            {"ServiceLevel": f"{{{kind}: {level}}}"}
+            if config.job_message is JobLayout.V4
+            else {"ServiceLevelType": kind, "ServiceLevel": level}
+        ),
     }
     remark = None if cpu == stored else Problem(record.record_id, f"an {describe_cpu(stored, runtime, cpu)}")
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values, remark)
@@ -131,13 +142,7 @@ def _in_seconds(field: JobField, record: Record, runtime: int) -> tuple[Record, 
     return msgspec.structs.replace(record, components=(one, *others)), seconds
 
 
-def _fields(chosen: JobFields) -> Iterator[tuple[str, JobField]]:
-    for section in (chosen.mandatory, chosen.optional):
-        named: Iterable[tuple[str, JobField | None]] = section
-        yield from ((name, field) for name, field in named if field is not None and name not in _OTHERWISE)
-
-
-def _value(name: str, field: JobField, record: Record) -> str:
+def _format_field(name: str, field: JobField, record: Record) -> str:
     text = _text(field, record)
     if name in _NUMBERS:
         return str(whole_number(text, name))
@@ -172,14 +177,6 @@ def _amount(field: AmountField, record: Record) -> int:
             return int(Fraction(value) + Fraction(1, 2))
         case ComponentField():
             return int(_text(field, record))
-
-
-def _service_level(config: ApelConfig, chosen: JobFields, record: Record) -> Mapping[str, str]:
-    kind, value = _benchmark(config, chosen, record)
-    level = f"{value.quantize(Decimal('0.001'), ROUND_HALF_UP):f}"
-    if config.job_message is JobLayout.V4:
-        return {"ServiceLevel": f"{{{kind}: {level}}}"}
-    return {"ServiceLevelType": kind, "ServiceLevel": level}
 
 
 def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[str, Decimal]:
@@ -231,7 +228,7 @@ class JobReporter(Reporter):
         """Return the days whose sums have changed, or that left out jobs under options that have since changed."""
         now = self.context.now()
         start = since if full else max(since, begin_of((now - _DAY).date()))
-        found = await self._totals(site, Window(start, max(start, now)))
+        found = await self._read_totals(site, Window(start, max(start, now)))
         known = {day: self.saved.day(site, day) for day in found}
         current = {None, settings_digest(self.config)}
         return [
@@ -248,7 +245,7 @@ class JobReporter(Reporter):
         """Return a part that sends all jobs that ended in the period, acknowledged or not."""
 
         async def send() -> None:
-            await self._send(site, (await self._rows(site, period))[0])
+            await self._send(site, (await self._read_rows(site, period))[0])
 
         return [Part(site, send)]
 
@@ -270,20 +267,20 @@ class JobReporter(Reporter):
             self.context.log.info("%s %s: jobs or options have changed, all jobs of the day are sent again", site, day)
             state = DayState()
         of_day = Window(max(window.start, begin_of(day)), min(window.stop, begin_of(day) + _DAY))
-        rows, problems = await self._rows(site, of_day)
+        rows, problems = await self._read_rows(site, of_day)
         started = msgspec.structs.replace(state, totals=None, stored=totals.jobs, reportable=len(rows))
         await self._save(site, {day: started})
-        known, marks = _marks(state.marks), {mark(row) for row in rows}
+        known, marks = _decode_marks(state.marks), {mark(row) for row in rows}
         await self._send(site, [row for row in rows if mark(row) not in known])
         settings = settings_digest(self.config) if any(problem.jobs for problem in problems) else None
         done = msgspec.structs.replace(started, totals=totals.digest, settings=settings)
-        await self._save(site, {day: msgspec.structs.replace(done, marks=_joined(marks), jobs=len(marks))})
+        await self._save(site, {day: msgspec.structs.replace(done, marks=_encode_marks(marks), jobs=len(marks))})
 
     async def _save(self, site: str, days: Mapping[date, DayState], sent: int = 0) -> None:
         changed = {str(day): state for day, state in days.items()}
-        await self.saved.save_site(site, sent, days=forgetting({**self.saved.site(site).days, **changed}))
+        await self.saved.save_site(site, sent, days=forget_marks({**self.saved.site(site).days, **changed}))
 
-    async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
+    async def _read_rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
         """Return the jobs that ended in the window, all in memory, and the problems."""
         rows: list[JobRow] = []
         problems: list[Problem] = []
@@ -314,13 +311,15 @@ class JobReporter(Reporter):
         for day, new in sorted(map(marks.__getitem__, message.record_ids)):
             state = days.get(day) or self.saved.day(site, day)
             if state.marks is not None:  # None: the jobs are republished by hand
-                joined = _marks(state.marks) | {new}
-                state = msgspec.structs.replace(state, marks=_joined(joined), jobs=len(joined))
+                joined = _decode_marks(state.marks) | {new}
+                state = msgspec.structs.replace(state, marks=_encode_marks(joined), jobs=len(joined))
             days[day] = state
         await self._save(site, days, sent=1)
 
-    async def _totals(self, site: str, window: Window) -> Mapping[date, Totals]:
-        fields = _reported_fields(self.config)
+    async def _read_totals(self, site: str, window: Window) -> Mapping[date, Totals]:
+        chosen = self.config.individual_job_fields
+        sections = () if chosen is None else (chosen.mandatory, chosen.optional)
+        fields: list[object] = [value for section in sections for _, value in section]
         named = [ScoreValue(each.component_name, each.name) for each in fields if isinstance(each, ScoreField)]
         benchmarks = [ScoreValue(each.component, each.score) for each in self.config.scores]
         scores = list(dict.fromkeys(benchmarks + named))
@@ -332,7 +331,7 @@ class JobReporter(Reporter):
         for group in await site_groups(self.config, records, site, window, by_day, *scores, usage=usage):
             if isinstance(day := group.key[1], date):
                 days.setdefault(day, []).append(group)
-        return {day: _totals_of(groups, scores, usage) for day, groups in sorted(days.items())}
+        return {day: _add_up_day(groups, scores, usage) for day, groups in sorted(days.items())}
 
 
 def mark(row: JobRow) -> bytes:
@@ -341,7 +340,7 @@ def mark(row: JobRow) -> bytes:
     return hashlib.sha256(content).digest()[:_MARK_BYTES]
 
 
-def forgetting(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
+def forget_marks(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
     """Drop the marks of the oldest days if there are too many. Incomplete days keep theirs."""
     kept = 0
     changed = dict(days)
@@ -353,11 +352,11 @@ def forgetting(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
     return changed
 
 
-def _joined(marks: set[bytes]) -> str:
+def _encode_marks(marks: set[bytes]) -> str:
     return base64.b64encode(b"".join(sorted(marks))).decode()
 
 
-def _marks(text: str | None) -> set[bytes]:
+def _decode_marks(text: str | None) -> set[bytes]:
     data = base64.b64decode(text or "")
     return {data[place : place + _MARK_BYTES] for place in range(0, len(data), _MARK_BYTES)}
 
@@ -370,14 +369,7 @@ def settings_digest(config: ApelConfig) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _reported_fields(config: ApelConfig) -> Sequence[object]:
-    if config.individual_job_fields is None:
-        return ()
-    sections = (config.individual_job_fields.mandatory, config.individual_job_fields.optional)
-    return [value for section in sections for _, value in section]
-
-
-def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue], names: Sequence[str]) -> Totals:
+def _add_up_day(groups: Sequence[Group], scores: Sequence[ScoreValue], names: Sequence[str]) -> Totals:
     """Return the totals of a day, given the names of the summed components.
 
     Scores and totals of held amounts that no job has are left out, so that adding a benchmark changes nothing.

@@ -220,7 +220,15 @@ class Message(msgspec.Struct, frozen=True):
             raise ValueError("a message with one record cannot be halved")
         middle = self.records // 2
         ids = self.record_ids
-        first, second = _cut_json(self.text, middle) if self.text.startswith("{") else _cut_text(self.text, middle)
+        if self.text.startswith("{"):
+            document = json.loads(self.text)
+            usage = document["UsageRecords"]
+            parts = (usage[:middle], usage[middle:])
+            first, second = (f"{json.dumps({**document, 'UsageRecords': part})}\n" for part in parts)
+        else:
+            header, _, body = self.text.partition("\n")
+            blocks = body.split(END)[:-1]
+            first, second = (f"{header}\n{END.join(part)}{END}" for part in (blocks[:middle], blocks[middle:]))
         return (
             replace(self, text=first, records=middle, record_ids=ids[:middle]),
             replace(self, text=second, records=self.records - middle, record_ids=ids[middle:]),
@@ -240,7 +248,7 @@ class Block(msgspec.Struct, frozen=True):
 def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """Return messages with these rows, each small enough for the broker."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key))
-    return pack([_block(row) for row in ordered], most_bytes)
+    return pack([_make_block(row) for row in ordered], most_bytes)
 
 
 def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
@@ -280,7 +288,7 @@ def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Mess
             tuple([block.record_id for block in batch if block.record_id is not None]),
         )
         for _, alike in groupby(blocks, lambda block: (block.header, block.site, block.month))
-        for batch in _batches(alike, most_bytes)
+        for batch in _split_batches(alike, most_bytes)
     ]
 
 
@@ -292,7 +300,7 @@ def measure_encoded(text: str) -> int:
     return (signed + 2) // 3 * 4
 
 
-def _batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
+def _split_batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
     batch: list[Block] = []
     size = _FRAME
     for block in blocks:
@@ -305,7 +313,7 @@ def _batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
     yield batch
 
 
-def _block(row: SummaryRow) -> Block:
+def _make_block(row: SummaryRow) -> Block:
     lines: list[tuple[str, object]] = [
         ("Site", row.site),
         ("Month", row.month.month),
@@ -317,14 +325,14 @@ def _block(row: SummaryRow) -> Block:
         ("SubmitHost", row.submit_host),
         ("Infrastructure" if row.layout.normalised else "InfrastructureType", row.infrastructure),
         ("InfrastructureDescription", row.infrastructure_description),
-        *_service_level(row),
+        *_level_lines(row),
         ("NodeCount", row.node_count),
         ("Processors", row.processors),
         ("EarliestEndTime", row.earliest),
         ("LatestEndTime", row.latest),
         ("WallDuration", row.wall),
         ("CpuDuration", row.cpu),
-        *_normalised(row),
+        *_duration_lines(row),
         ("NumberOfJobs", row.jobs),
     ]
     return Block(HEADERS[row.layout], row.site, row.month, _text(lines))
@@ -335,7 +343,7 @@ def _text(lines: Iterable[tuple[str, object]]) -> str:
     return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
 
 
-def _service_level(row: SummaryRow) -> list[tuple[str, object]]:
+def _level_lines(row: SummaryRow) -> list[tuple[str, object]]:
     match row.layout:
         case SummaryLayout.NORMALISED_3:
             return [("ServiceLevelType", row.benchmark)]
@@ -347,7 +355,7 @@ def _service_level(row: SummaryRow) -> list[tuple[str, object]]:
             return []
 
 
-def _normalised(row: SummaryRow) -> list[tuple[str, object]]:
+def _duration_lines(row: SummaryRow) -> list[tuple[str, object]]:
     if not row.layout.normalised:
         return []
     wall, cpu = row.normalised_wall, row.normalised_cpu
@@ -357,17 +365,3 @@ def _normalised(row: SummaryRow) -> list[tuple[str, object]]:
             ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
         ]
     return [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
-
-
-def _cut_text(text: str, middle: int) -> tuple[str, str]:
-    header, _, body = text.partition("\n")
-    records = body.split(END)[:-1]
-    first, second = (END.join(part) for part in (records[:middle], records[middle:]))
-    return f"{header}\n{first}{END}", f"{header}\n{second}{END}"
-
-
-def _cut_json(text: str, middle: int) -> tuple[str, str]:
-    document = json.loads(text)
-    records = document["UsageRecords"]
-    first, second = ({**document, "UsageRecords": part} for part in (records[:middle], records[middle:]))
-    return f"{json.dumps(first)}\n", f"{json.dumps(second)}\n"

@@ -53,7 +53,7 @@ async def publish(
             f"the whole. If all its jobs are in the store: auditord apel republish --month {month} --force"
         )
         say(context, text)
-    await run.each_site(config.site.sites_to_report, lambda site: run.due(site, since, all_months=all_months))
+    await run.report_sites(config.site.sites_to_report, lambda site: run.due(site, since, all_months=all_months))
     run.conclude()
 
 
@@ -83,8 +83,14 @@ async def republish(
         raise NotReported(f"the period begins at {period.start.isoformat()}, in the future")
     widened = run.reporter.widen(period)
     if not (force and config.message_type is MessageType.SUMMARIES):
-        _refuse_early(widened.start, config.site.publish_since or run.saved.reported.since)
-    await run.each_site(sites or known, lambda site: run.again(site, widened))
+        since = config.site.publish_since or run.saved.reported.since
+        if since is None or widened.start < since:
+            begins = "is not set" if since is None else f"is {since.isoformat()}"
+            raise NotReported(
+                f"site.publish_since {begins}, and this would replace earlier reports from"
+                f" {widened.start.isoformat()} on"
+            )
+    await run.report_sites(sites or known, lambda site: run.again(site, widened))
     run.conclude()
 
 
@@ -99,7 +105,7 @@ class _Run:
         self.reporter: Reporter = kind(config, context, self.saved, publisher)
         self._faults: list[str] = []
 
-    async def each_site(self, sites: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
+    async def report_sites(self, sites: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
         """Report every site, even if another site fails."""
         for site in sites:
             try:
@@ -114,7 +120,7 @@ class _Run:
         await self._refuse_unknown_ids(site, begin)
         # != rather than <: a clock that was ahead must not delay the next check.
         full = all_months or self.saved.site(site).looked != now.date()
-        done = await self._each_part(site, await self.reporter.due(site, since, full=full))
+        done = await self._report_parts(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
             await self.saved.save_site(site, looked=now.date())
 
@@ -122,7 +128,7 @@ class _Run:
         """Report a period of a site, changed or not."""
         self.reporter.refuse_other_kind(site, period.start)
         await self._refuse_unknown_ids(site, self.saved.reported.since or period.start)
-        await self._each_part(site, self.reporter.again(site, period))
+        await self._report_parts(site, self.reporter.again(site, period))
 
     def conclude(self) -> None:
         """Set the gauges, and raise NotReported if something could not be reported."""
@@ -152,7 +158,7 @@ class _Run:
             )
         await self.saved.save_site(site, told_by=told_by)
 
-    async def _each_part(self, site: str, parts: Sequence[Part]) -> bool:
+    async def _report_parts(self, site: str, parts: Sequence[Part]) -> bool:
         """Report each part, even if another part fails, and return True if all succeeded.
 
         Raises:
@@ -188,14 +194,6 @@ async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
     if since != saved.reported.since:
         await saved.save(since=since)
     return since
-
-
-def _refuse_early(start: datetime, since: datetime | None) -> None:
-    if since is None or start < since:
-        begins = "is not set" if since is None else f"is {since.isoformat()}"
-        raise NotReported(
-            f"site.publish_since {begins}, and this would replace earlier reports from {start.isoformat()} on"
-        )
 
 
 INTERVAL: Final = timedelta(hours=6)

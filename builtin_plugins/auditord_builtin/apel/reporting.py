@@ -193,7 +193,7 @@ class SummaryReporter(Reporter):
             AuditordError: the report could not be made or was not sent completely. The next run sends the rest.
         """
         before = self.saved.month(site, month)
-        found = await self._look(site, month, before)
+        found = await self._make_report(site, month, before)
         problems, jobs = found.problems[:LISTED], sum(row.jobs for row in found.summary.rows)
         state = msgspec.structs.replace(before, stored=found.stored, reportable=jobs, problems=problems)
         if self.context.dry_run or problems != before.problems:
@@ -205,7 +205,7 @@ class SummaryReporter(Reporter):
             await self.saved.save_month(site, month, state)
         await self._send(site, month)
 
-    async def _look(self, site: str, month: Month, state: MonthState) -> Found:
+    async def _make_report(self, site: str, month: Month, state: MonthState) -> Found:
         """Make the report from the store.
 
         Raises:
@@ -241,7 +241,7 @@ class SummaryReporter(Reporter):
         unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
         hosts = {*state.hosts, *[each.submit_host for each in found.summary.counts]}
-        messages = self._messages(site, month, obsolete, found, state.hosts)
+        messages = self._render(site, month, obsolete, found, state.hosts)
         if obsolete and messages:
             records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
             say(self.context, f"{site} {month}: {records}: sent with zeros")
@@ -255,9 +255,9 @@ class SummaryReporter(Reporter):
         planned = msgspec.structs.replace(state, there=there, hosts=tuple(sorted(hosts)), outbox=outbox)
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
-        return planned if messages else self._closed(planned, outbox)
+        return planned if messages else self._close(planned, outbox)
 
-    def _messages(
+    def _render(
         self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found, hosts: Sequence[str]
     ) -> Sequence[Message]:
         """Return the messages, withdrawn rows first: if APEL mistakes two keys for one, the later amounts must win.
@@ -285,10 +285,10 @@ class SummaryReporter(Reporter):
             else:
                 ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
             rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
-            done = msgspec.structs.replace(state, outbox=rest) if messages else self._closed(state, rest)
+            done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
             await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
-    def _closed(self, state: MonthState, outbox: Outbox) -> MonthState:
+    def _close(self, state: MonthState, outbox: Outbox) -> MonthState:
         """Return the state of a month whose messages have all been sent."""
         return msgspec.structs.replace(
             state,

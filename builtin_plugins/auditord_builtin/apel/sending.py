@@ -24,7 +24,7 @@ from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig, MessagingConfig
 from auditord_builtin.apel.messages import Message
 from auditord_hookspecs import AuditordError, PluginContext
-from auditord_hookspecs.http import CertificateUntrusted, HttpAnswer, HttpClient, HttpError, HttpOptions
+from auditord_hookspecs.http import CertificateUntrusted, HttpClient, HttpError, HttpOptions
 from auditord_hookspecs.sources import TlsFiles
 from auditord_hookspecs.wording import counted
 
@@ -103,8 +103,12 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
     Raises:
         CertificateUnusable: a file cannot be read or used, or they do not belong together.
     """
-    own, *chain = _certificates(certificate)
-    private = _private_key(key)
+    data = _read(certificate)
+    try:
+        own, *chain = x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise CertificateUnusable(f"{certificate}: no certificate in PEM form: {error}") from error
+    private = _load_private_key(key)
     if _public_bytes(own) != _public_bytes(private):
         raise CertificateUnusable(f"{key} is not the key of the certificate in {certificate}")
     return Credentials(certificate, own, chain, private)
@@ -126,15 +130,7 @@ def sign(text: str, credentials: Credentials) -> bytes:
     return builder.sign(Encoding.SMIME, options)
 
 
-def _certificates(file: Path) -> list[x509.Certificate]:
-    data = _read(file)
-    try:
-        return x509.load_pem_x509_certificates(data)
-    except ValueError as error:
-        raise CertificateUnusable(f"{file}: no certificate in PEM form: {error}") from error
-
-
-def _private_key(file: Path) -> SigningKey:
+def _load_private_key(file: Path) -> SigningKey:
     data = _read(file)
     try:
         with warnings.catch_warnings(action="ignore"):  # warnings of old algorithms: the CA chose them
@@ -248,9 +244,18 @@ class AmsClient:
             BrokerUnavailable: the broker is unreachable, reports a temporary error, or sends no token.
             BrokerRefused: the broker issues no token for our certificate, or its own is not trusted.
         """
-        if self._token is None:
-            self._token = await self._fetch_token()
-        return self._token
+        if self._token is not None:
+            return self._token
+        try:
+            answer = await self._exchange("GET", self._messaging.token_url)
+        except TokenRefused as error:
+            raise BrokerRefused(f"the broker issues no token for our certificate: {error}") from error
+        match answer:
+            case {"token": str(token)} if token:
+                self._token = token
+                return token
+            case _:
+                raise BrokerUnavailable(f"{self._messaging.token_url}: the answer has no token")
 
     async def _publish(self, url: str, content: bytes) -> str:
         match await self._exchange("POST", url, content, {"x-api-key": await self.authenticate()}):
@@ -258,17 +263,6 @@ class AmsClient:
                 return identity
             case answer:
                 raise BrokerUnavailable(f"{url}: the answer has no message id: {answer!r:.300}")
-
-    async def _fetch_token(self) -> str:
-        try:
-            answer = await self._exchange("GET", self._messaging.token_url)
-        except TokenRefused as error:
-            raise BrokerRefused(f"the broker issues no token for our certificate: {error}") from error
-        match answer:
-            case {"token": str(token)} if token:
-                return token
-            case _:
-                raise BrokerUnavailable(f"{self._messaging.token_url}: the answer has no token")
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -279,8 +273,15 @@ class AmsClient:
             raise BrokerRefused(f"{error}; the file or folder of messaging.ca_path lacks its CA") from error
         except HttpError as error:
             raise BrokerUnavailable(str(error)) from error
+        text = f"{answer.request}: HTTP {answer.status}: {answer.text}"
+        if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            raise MessageTooLarge(text)
+        if answer.status in _DENIED:
+            raise TokenRefused(text)
+        if answer.status in _TEMPORARY:
+            raise BrokerUnavailable(text)
         if answer.status != HTTPStatus.OK:
-            raise _fault(answer)
+            raise BrokerRefused(text)
         try:
             return msgspec.json.decode(answer.body)
         except msgspec.DecodeError as error:
@@ -311,16 +312,6 @@ async def open_broker(
     )
     async with open_http(options) as http:
         yield AmsClient(messaging, http)
-
-
-def _fault(answer: HttpAnswer) -> AuditordError:
-    """Return the exception for an answer with a status other than 200."""
-    text = f"{answer.request}: HTTP {answer.status}: {answer.text}"
-    if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return MessageTooLarge(text)
-    if answer.status in _DENIED:
-        return TokenRefused(text)
-    return BrokerUnavailable(text) if answer.status in _TEMPORARY else BrokerRefused(text)
 
 
 class Publisher(Protocol):

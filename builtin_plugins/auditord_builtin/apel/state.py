@@ -254,20 +254,15 @@ async def show_months(context: PanelContext) -> Sequence[PanelPart]:
     state = read_state(await context.state())
     if not (sites := state.sites):
         return ["Nothing has been reported yet."]
-    rows = [row for site in sites for row in _rows(list(months_at_apel(state, [site])))]
-    problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
-    return [_chart(sites), Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]
-
-
-def _rows(months: Sequence[MonthAtApel]) -> Sequence[Sequence[CellValue]]:
-    return [
-        (each.site, each.month, each.stored, each.reported, each.acknowledged, each.waiting, each.last_acknowledged)
-        for each in reversed(months[-_MONTHS:])
-    ]
-
-
-def _chart(sites: Mapping[str, SiteState]) -> Chart:
-    jobs = {site: stages(state) for site, state in list(sites.items())[:_MOST_SITES]}
+    rows: list[Sequence[CellValue]] = []
+    for site in sites:
+        rows += [
+            (each.site, each.month, each.stored, each.reported, each.acknowledged, each.waiting, each.last_acknowledged)
+            for each in reversed(list(months_at_apel(state, [site]))[-_MONTHS:])
+        ]
+    jobs = {site: stages(each) for site, each in list(sites.items())[:_MOST_SITES]}
     months = sorted({month for counts in jobs.values() for month, _ in counts})[-_MONTHS:]
     series = [Series(site, [counts[month, "acknowledged"] for month in months]) for site, counts in jobs.items()]
-    return Chart("Jobs that APEL has acknowledged", months, series, "jobs")
+    chart = Chart("Jobs that APEL has acknowledged", months, series, "jobs")
+    problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
+    return [chart, Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]

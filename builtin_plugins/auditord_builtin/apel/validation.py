@@ -60,7 +60,7 @@ class Rules(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
 
 
-def _rules(
+def _make_rules(
     fields: tuple[str, ...], *, mandatory: tuple[str, ...], key: tuple[str, ...], by_benchmark: tuple[str, ...] = ()
 ) -> Rules:
     numbers = {*_PERIOD, *_HOW_MUCH, *NORMALISED, *_TIMES} & set(fields) - set(by_benchmark)
@@ -75,10 +75,10 @@ _SUMMARY_FIELDS: Final = (*_WHO, *_PERIOD, *_HOW_MUCH, "InfrastructureDescriptio
 _SUMMARY_MANDATORY: Final = ("Site", "Month", "Year", *_HOW_MUCH, "NumberOfJobs")
 
 
-def _normalised(*, by_benchmark: bool) -> Rules:
+def _rules_of_normalised(*, by_benchmark: bool) -> Rules:
     dicts = NORMALISED if by_benchmark else ()
     level = () if by_benchmark else ("ServiceLevelType",)
-    return _rules(
+    return _make_rules(
         (*_SUMMARY_FIELDS, "Infrastructure", *NORMALISED, *level),
         mandatory=(*_SUMMARY_MANDATORY, *NORMALISED),
         key=(*_SUMMARY_KEY, "Infrastructure", NORMALISED[0] if by_benchmark else "ServiceLevelType"),
@@ -86,9 +86,9 @@ def _normalised(*, by_benchmark: bool) -> Rules:
     )
 
 
-def _plain(*, by_benchmark: bool) -> Rules:
+def _rules_of_plain(*, by_benchmark: bool) -> Rules:
     level = ("ServiceLevel",) if by_benchmark else ("ServiceLevel", "ServiceLevelType")
-    return _rules(
+    return _make_rules(
         (*_SUMMARY_FIELDS, "InfrastructureType", *level),
         mandatory=(*_SUMMARY_MANDATORY, *level),
         key=(*_SUMMARY_KEY, "InfrastructureType", *level),
@@ -96,10 +96,10 @@ def _plain(*, by_benchmark: bool) -> Rules:
     )
 
 
-def _job(*, by_benchmark: bool) -> Rules:
+def _rules_of_jobs(*, by_benchmark: bool) -> Rules:
     level = ("ServiceLevel",) if by_benchmark else ("ServiceLevel", "ServiceLevelType")
     fields = (*_WHO, *_JOB, *_HOW_MUCH, *_TIMES, *level)
-    return _rules(
+    return _make_rules(
         fields,
         mandatory=("Site", "LocalJobId", *_HOW_MUCH, "StartTime", "EndTime", *level),
         key=("Site", "LocalJobId", "EndTime"),
@@ -108,13 +108,13 @@ def _job(*, by_benchmark: bool) -> Rules:
 
 
 MESSAGES: Final[Mapping[str, Rules]] = {
-    "APEL-normalised-summary-message: v0.4": _normalised(by_benchmark=True),
-    "APEL-summary-job-message: v0.3": _normalised(by_benchmark=False),
-    "APEL-summary-job-message: v0.4": _plain(by_benchmark=True),
-    "APEL-summary-job-message: v0.2": _plain(by_benchmark=False),
-    "APEL-individual-job-message: v0.4": _job(by_benchmark=True),
-    "APEL-individual-job-message: v0.3": _job(by_benchmark=False),
-    "APEL-sync-message: v0.1": _rules(
+    "APEL-normalised-summary-message: v0.4": _rules_of_normalised(by_benchmark=True),
+    "APEL-summary-job-message: v0.3": _rules_of_normalised(by_benchmark=False),
+    "APEL-summary-job-message: v0.4": _rules_of_plain(by_benchmark=True),
+    "APEL-summary-job-message: v0.2": _rules_of_plain(by_benchmark=False),
+    "APEL-individual-job-message: v0.4": _rules_of_jobs(by_benchmark=True),
+    "APEL-individual-job-message: v0.3": _rules_of_jobs(by_benchmark=False),
+    "APEL-sync-message: v0.1": _make_rules(
         ("Site", "SubmitHost", "NumberOfJobs", "Month", "Year"),
         mandatory=("Site", "NumberOfJobs", "Month", "Year"),
         key=("Site", "SubmitHost", "Month", "Year"),
@@ -172,7 +172,11 @@ class _Validation(msgspec.Struct, frozen=True):
         if longest is not None and len(value) > longest:
             yield f"{key} has {len(value)} characters, at most {longest} fit"
         elif key in self.rules.whole:
-            yield from _whole_faults(key, value, self.rules.whole[key])
+            most = self.rules.whole[key]
+            if not _WHOLE.fullmatch(value):
+                yield f"{key} is {value[:40]!r}, not a whole number"
+            elif not 0 <= int(value) <= most:
+                yield f"{key} is {value[:40]}, not from 0 to {most}"
         elif key in self.rules.by_benchmark:
             yield from _benchmarks_faults(key, value)
         elif key == "ServiceLevel" and not (_DECIMAL.fullmatch(value) and 0 <= Decimal(value) < _MOST_LEVEL):
@@ -284,13 +288,6 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
     if key in seen:
         yield "it has the key of an earlier record, and would replace it"
     seen.add(key)
-
-
-def _whole_faults(key: str, value: str, most: int) -> Iterator[str]:
-    if not _WHOLE.fullmatch(value):
-        yield f"{key} is {value[:40]!r}, not a whole number"
-    elif not 0 <= int(value) <= most:
-        yield f"{key} is {value[:40]}, not from 0 to {most}"
 
 
 @lru_cache(_REMEMBERED)

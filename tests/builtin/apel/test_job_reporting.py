@@ -9,7 +9,7 @@ import pytest
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig, Benchmark, JobFields, MandatoryJobFields, MetaField
-from auditord_builtin.apel.jobs import forgetting
+from auditord_builtin.apel.jobs import forget_marks
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.reporting import NotReported
@@ -267,7 +267,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_day_that_is_not_done_keeps_its_marks() -> None:
     marks = base64.b64encode(b"12345678").decode()
     days = {str(date(2026, 1, day)): DayState(marks=marks, jobs=3) for day in (1, 2)}
-    assert forgetting(days) == days
+    assert forget_marks(days) == days
 
 
 async def test_dry_run_shows_jobs_and_sends_none() -> None:
