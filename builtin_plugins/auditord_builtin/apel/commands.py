@@ -188,6 +188,7 @@ async def preview(config: ApelConfig, records: Records, site: str, month: Month)
 async def _preview_jobs(
     config: ApelConfig, records: Records, site: str, month: Month
 ) -> AsyncIterator[Message | Problem]:
+    most = config.messaging.max_message_size
     rows: list[JobRow] = []
     async for job in individual_jobs(config, records, month.window, (site,)):
         if isinstance(job, Problem):
@@ -195,8 +196,8 @@ async def _preview_jobs(
             continue
         rows.append(job)
         if len(rows) == _JOBS_PER_BATCH:
-            for message in render_jobs(rows, config.messaging.max_message_size):
+            for message in render_jobs(rows, most):
                 yield message
             rows.clear()
-    for message in render_jobs(rows, config.messaging.max_message_size):
+    for message in render_jobs(rows, most):
         yield message

@@ -240,7 +240,17 @@ def import_config(document: Document) -> ImportedConfig | None:
         result.put_level(options.pop("log_level"))
     if "report_interval" in options:
         options["interval"] = f"{options.pop('report_interval')}s"
-    options |= {**_take_site(result), "messaging": _take_messaging(result)}
+    options |= _take_site(result)
+    messaging = _take(
+        result, "messaging", ("host", "port", "client_cert", "client_key", "project", "topic", "timeout", "retry")
+    )
+    if "timeout" in messaging:
+        messaging["timeout"] = f"{messaging['timeout']}s"
+    older = ("auth_url", "ams_url", "client_cert", "client_key", "ca_path", "verify_ca")
+    messaging |= _take(result, "authentication", older)
+    if "ams_url" in messaging:
+        messaging["ams_url"] = str(messaging["ams_url"]).removesuffix("?key=")
+    options["messaging"] = messaging
     options |= _take_fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields)
     options |= _take_fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields)
     for name, value in options.items():
@@ -269,18 +279,6 @@ def _take_site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
         result.remark("site.ce", _CE)
     result.remark("site.zero_length_jobs", _ZERO_LENGTH)
     return {**made, "site": {**site, "zero_length_jobs": False}}
-
-
-def _take_messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
-    names = ("host", "port", "client_cert", "client_key", "project", "topic", "timeout", "retry")
-    made = _take(result, "messaging", names)
-    if "timeout" in made:
-        made["timeout"] = f"{made['timeout']}s"
-    older = ("auth_url", "ams_url", "client_cert", "client_key", "ca_path", "verify_ca")
-    made |= _take(result, "authentication", older)
-    if "ams_url" in made:
-        made["ams_url"] = str(made["ams_url"]).removesuffix("?key=")
-    return made
 
 
 def _take_fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from auditord_builtin.apel.config import (
     RecordField,
     ScoreField,
 )
-from auditord_builtin.apel.messages import LONGEST, JobRow, Message, Problem, clean, render_jobs
+from auditord_builtin.apel.messages import LONGEST, JobRow, Problem, clean, render_jobs
 from auditord_builtin.apel.questions import (
     LeftOut,
     batch_system_field,
@@ -301,20 +301,17 @@ class JobReporter(Reporter):
             while waiting:
                 message = waiting.pop(0)
                 sent = await self.publish(message)
-                if isinstance(sent, str):
-                    await self._acknowledge(site, message, marks)
-                else:
+                if not isinstance(sent, str):
                     waiting[:0] = sent
-
-    async def _acknowledge(self, site: str, message: Message, marks: Mapping[str, tuple[date, bytes]]) -> None:
-        days: dict[date, DayState] = {}
-        for day, new in sorted(map(marks.__getitem__, message.record_ids)):
-            state = days.get(day) or self.saved.day(site, day)
-            if state.marks is not None:  # None: the jobs are republished by hand
-                joined = _decode_marks(state.marks) | {new}
-                state = msgspec.structs.replace(state, marks=_encode_marks(joined), jobs=len(joined))
-            days[day] = state
-        await self._save(site, days, sent=1)
+                    continue
+                days: dict[date, DayState] = {}
+                for day, new in sorted(map(marks.__getitem__, message.record_ids)):
+                    state = days.get(day) or self.saved.day(site, day)
+                    if state.marks is not None:  # None: the jobs are republished by hand
+                        known = _decode_marks(state.marks) | {new}
+                        state = msgspec.structs.replace(state, marks=_encode_marks(known), jobs=len(known))
+                    days[day] = state
+                await self._save(site, days, sent=1)
 
     async def _read_totals(self, site: str, window: Window) -> Mapping[date, Totals]:
         chosen = self.config.individual_job_fields

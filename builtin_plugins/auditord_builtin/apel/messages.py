@@ -314,6 +314,22 @@ def _split_batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Bl
 
 
 def _make_block(row: SummaryRow) -> Block:
+    level: list[tuple[str, object]] = []
+    durations: list[tuple[str, object]] = []
+    wall, cpu = row.normalised_wall, row.normalised_cpu
+    match row.layout:
+        case SummaryLayout.NORMALISED_4:
+            durations = [
+                ("NormalisedWallDuration", f"{{{row.benchmark}: {wall}}}"),
+                ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
+            ]
+        case SummaryLayout.NORMALISED_3:
+            level = [("ServiceLevelType", row.benchmark)]
+            durations = [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
+        case SummaryLayout.PLAIN_4:
+            level = [("ServiceLevel", f"{{{row.benchmark}: {row.service_level:f}}}")]
+        case SummaryLayout.PLAIN_2:
+            level = [("ServiceLevelType", row.benchmark), ("ServiceLevel", f"{row.service_level:f}")]
     lines: list[tuple[str, object]] = [
         ("Site", row.site),
         ("Month", row.month.month),
@@ -325,14 +341,14 @@ def _make_block(row: SummaryRow) -> Block:
         ("SubmitHost", row.submit_host),
         ("Infrastructure" if row.layout.normalised else "InfrastructureType", row.infrastructure),
         ("InfrastructureDescription", row.infrastructure_description),
-        *_level_lines(row),
+        *level,
         ("NodeCount", row.node_count),
         ("Processors", row.processors),
         ("EarliestEndTime", row.earliest),
         ("LatestEndTime", row.latest),
         ("WallDuration", row.wall),
         ("CpuDuration", row.cpu),
-        *_duration_lines(row),
+        *durations,
         ("NumberOfJobs", row.jobs),
     ]
     return Block(HEADERS[row.layout], row.site, row.month, _text(lines))
@@ -341,27 +357,3 @@ def _make_block(row: SummaryRow) -> Block:
 def _text(lines: Iterable[tuple[str, object]]) -> str:
     """Return a record's text, without the keys that have no value."""
     return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
-
-
-def _level_lines(row: SummaryRow) -> list[tuple[str, object]]:
-    match row.layout:
-        case SummaryLayout.NORMALISED_3:
-            return [("ServiceLevelType", row.benchmark)]
-        case SummaryLayout.PLAIN_4:
-            return [("ServiceLevel", f"{{{row.benchmark}: {row.service_level:f}}}")]
-        case SummaryLayout.PLAIN_2:
-            return [("ServiceLevelType", row.benchmark), ("ServiceLevel", f"{row.service_level:f}")]
-        case SummaryLayout.NORMALISED_4:
-            return []
-
-
-def _duration_lines(row: SummaryRow) -> list[tuple[str, object]]:
-    if not row.layout.normalised:
-        return []
-    wall, cpu = row.normalised_wall, row.normalised_cpu
-    if row.layout is SummaryLayout.NORMALISED_4:
-        return [
-            ("NormalisedWallDuration", f"{{{row.benchmark}: {wall}}}"),
-            ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
-        ]
-    return [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]

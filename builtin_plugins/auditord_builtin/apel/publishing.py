@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig, needs
+from auditord_builtin.apel.config import ApelConfig, MessageType, needs
 from auditord_builtin.apel.importing import detect, import_client_file, import_config
 from auditord_builtin.apel.jobs import JobReporter
 from auditord_builtin.apel.questions import site_groups
@@ -45,7 +45,15 @@ async def publish(
         AuditordError: ``publish_since`` was never set, or some jobs could not be reported.
     """
     run = _Run(config, context, publisher)
-    since = await _settle_since(config, run.saved)
+    since = config.site.publish_since or run.saved.reported.since
+    if since is None:
+        raise NotReported(
+            "site.publish_since is not set, and nothing has been published yet: set it to the time from which jobs are "
+            "to be reported. If another program has reported to APEL until now, use the first day of the month after "
+            "its last report"
+        )
+    if since != run.saved.reported.since:
+        await run.saved.save(since=since)  # the option may be removed later
     month = Month.of(since)
     if config.message_type is MessageType.SUMMARIES and month.start < since and month <= Month.of(context.now()):
         text = (
@@ -182,20 +190,6 @@ class _Run:
         self._faults.append(f"{part}: {error if expected else repr(error)}")
 
 
-async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
-    """Return ``publish_since`` or its saved value, and save it in case the option is removed later."""
-    since = config.site.publish_since or saved.reported.since
-    if since is None:
-        raise NotReported(
-            "site.publish_since is not set, and nothing has been published yet: set it to the time from which jobs are "
-            "to be reported. If another program has reported to APEL until now, use the first day of the month after "
-            "its last report"
-        )
-    if since != saved.reported.since:
-        await saved.save(since=since)
-    return since
-
-
 INTERVAL: Final = timedelta(hours=6)
 """A report a day is enough. With a shorter interval, a run that did not reach the broker is retried sooner."""
 
@@ -216,20 +210,17 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
         text = f"messaging.token is set, and only publishing a message shows whether {messaging.host} accepts it"
         yield Finding(Severity.OK, "broker", text)
         return
-    yield await _check_broker(messaging, context)
-
-
-async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding:
     try:
         async with open_broker(messaging.model_copy(update={"retry": 0}), context.http) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
         remedy = "check messaging.host, and whether this host may connect to it; the messages are sent later"
-        return Finding(Severity.FAILURE, "broker", str(error), remedy)
+        yield Finding(Severity.FAILURE, "broker", str(error), remedy)
     except AuditordError as error:
         remedy = "the certificate's subject must be the Host DN of the site's gLite-APEL service in GOCDB"
-        return Finding(Severity.FAILURE, "broker", str(error), remedy)
-    return Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
+        yield Finding(Severity.FAILURE, "broker", str(error), remedy)
+    else:
+        yield Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
 
 
 def import_file(document: Document) -> ImportedConfig | None:

@@ -249,7 +249,12 @@ class _Reading:
                 if self._only is None or self._only_sum is None or (group.key[self._only] and self._only_sum(group)):
                     answers.append(self._answer(group))
             except LeftOut as reason:
-                left_out[LeftOutFor(str(reason), self._submit_host(group))] += group.records
+                host = NOTHING
+                for name, field, place in self._keys:
+                    if name == "SubmitHost":
+                        with suppress(LeftOut):
+                            host = _text(name, field, None if place is None else group.key[place])
+                left_out[LeftOutFor(str(reason), host)] += group.records
         return answers, left_out
 
     def _in_seconds(self, group: aggregates.Group) -> aggregates.Group:
@@ -263,13 +268,6 @@ class _Reading:
                 key = (*group.key[:place], 1, *group.key[place + 1 :])
                 return msgspec.structs.replace(group, key=key, runtime=seconds, usage=usage)
         return group
-
-    def _submit_host(self, group: aggregates.Group) -> str:
-        for name, field, place in self._keys:
-            if name == "SubmitHost":
-                with suppress(LeftOut):
-                    return _text(name, field, None if place is None else group.key[place])
-        return NOTHING
 
     def _answer(self, group: aggregates.Group) -> Answer:
         key = group.key

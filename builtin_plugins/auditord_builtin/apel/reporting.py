@@ -233,7 +233,14 @@ class SummaryReporter(Reporter):
         return Found(summary, accelerators, problems, stored)
 
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
-        """Put the whole report of a month into its outbox, replacing any waiting messages."""
+        """Put the whole report of a month into its outbox, replacing any waiting messages.
+
+        Withdrawn rows come first: if APEL mistakes two keys for one, the later amounts must win. The sync message also
+        has the submit hosts of earlier reports, with zero unless they have jobs now.
+
+        Raises:
+            NotReported: APEL would refuse a message.
+        """
         at_apel = {row.key: row for row in unpack(state.there, SummaryRow)}
         rows, held = found.summary.rows, found.summary.held
         kept = {row.key for row in (*rows, *held)}
@@ -241,7 +248,13 @@ class SummaryReporter(Reporter):
         unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
         hosts = {*state.hosts, *[each.submit_host for each in found.summary.counts]}
-        messages = self._render(site, month, obsolete, found, state.hosts)
+        size = self.config.messaging.max_message_size
+        known = [LeftOutJobs(clean(site), month, host, 0, "") for host in state.hosts]
+        sync = sync_message([*known, *obsolete, *found.summary.counts], size)
+        messages = [*render(obsolete, size), *sync, *render(rows, size), *found.accelerators]
+        for message in messages:
+            if faults := validate(message.text, self.context.now()):
+                raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
         if obsolete and messages:
             records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
             say(self.context, f"{site} {month}: {records}: sent with zeros")
@@ -256,25 +269,6 @@ class SummaryReporter(Reporter):
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._close(planned, outbox)
-
-    def _render(
-        self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found, hosts: Sequence[str]
-    ) -> Sequence[Message]:
-        """Return the messages, withdrawn rows first: if APEL mistakes two keys for one, the later amounts must win.
-
-        The sync message also has the submit hosts of earlier reports, with zero unless they have jobs now.
-
-        Raises:
-            NotReported: APEL would refuse a message.
-        """
-        size = self.config.messaging.max_message_size
-        known = [LeftOutJobs(clean(site), month, host, 0, "") for host in hosts]
-        sync = sync_message([*known, *obsolete, *found.summary.counts], size)
-        messages = [*render(obsolete, size), *sync, *render(found.summary.rows, size), *found.accelerators]
-        for message in messages:
-            if faults := validate(message.text, self.context.now()):
-                raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
-        return messages
 
     async def _send(self, site: str, month: Month) -> None:
         """Send the waiting messages. Each acknowledgement is saved before the next message is sent."""

@@ -359,14 +359,22 @@ class ShowingPublisher(Publisher):
 
 @asynccontextmanager
 async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
-    """Open the publisher of a run. A dry run needs no certificate, but shows problems with the configured one.
+    """Open the publisher of a run. A dry run needs no certificate, but shows whether the configured one could be used.
 
     Raises:
         CertificateUnusable: the certificate or its key cannot be used.
     """
     messaging = config.messaging
     if context.dry_run:
-        _show_certificate(messaging, context)
+        try:
+            credentials = load_credentials(messaging.client_cert, messaging.client_key)
+            warning = credentials.check(context.now())
+        except CertificateUnusable as error:
+            context.show(f"Nothing could be sent: {error}")
+        else:
+            if warning:
+                context.show(warning)
+            context.show(f"Signed by {credentials.subject}, to {messaging.publish_url()}:")
         yield ShowingPublisher(context)
         return
     credentials = load_credentials(messaging.client_cert, messaging.client_key)
@@ -392,16 +400,3 @@ def label(now: datetime, number: int) -> str:
     ``number`` makes it unique.
     """
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
-
-
-def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> None:
-    """Show who would sign the messages and where they would go, or why the certificate cannot be used."""
-    try:
-        credentials = load_credentials(messaging.client_cert, messaging.client_key)
-        warning = credentials.check(context.now())
-    except CertificateUnusable as error:
-        context.show(f"Nothing could be sent: {error}")
-        return
-    if warning:
-        context.show(warning)
-    context.show(f"Signed by {credentials.subject}, to {messaging.publish_url()}:")

@@ -157,7 +157,7 @@ class _Validation(msgspec.Struct, frozen=True):
         odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
         wrong = [fault for key, value in odd for fault in self._value_faults(key, value)]
         if not wrong:  # the checks below need valid numbers
-            wrong = [*self._time_faults(), *self._benchmark_faults()]
+            wrong = [*self._cross_faults()]
         return [*unknown, *missing, *wrong]
 
     def _is_plain(self, key: str, value: str) -> bool:
@@ -178,35 +178,47 @@ class _Validation(msgspec.Struct, frozen=True):
             elif not 0 <= int(value) <= most:
                 yield f"{key} is {value[:40]}, not from 0 to {most}"
         elif key in self.rules.by_benchmark:
-            yield from _benchmarks_faults(key, value)
+            found = _BENCHMARKS.fullmatch(value)
+            numbers = [] if found is None else [part.partition(":")[2].strip() for part in found[1].split(",")]
+            names = _benchmarks(value)
+            if not numbers or not all(
+                _DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= MOST for number in numbers
+            ):
+                yield f"{key} is {value[:60]!r}, not a benchmark and a number such as {{HEPscore23: 1}}"
+            elif len(set(names)) < len(names) or not set(names) <= set(BENCHMARKS):
+                yield f"{key} is {value[:60]!r}: give each benchmark once, of {', '.join(BENCHMARKS.values())}"
         elif key == "ServiceLevel" and not (_DECIMAL.fullmatch(value) and 0 <= Decimal(value) < _MOST_LEVEL):
             yield f"ServiceLevel is {value[:40]!r}, not a number from 0 to {_MOST_LEVEL}"
 
     def _number(self, key: str) -> int | None:
         return int(self.values[key]) if key in self.values else None
 
-    def _time_faults(self) -> Iterator[str]:
-        month = self._month()
-        if month is not None and not isinstance(month, Month):
-            yield month
-        elif month is not None:
-            yield from self._month_faults(month)
+    def _cross_faults(self) -> Iterator[str]:
+        """Yield the faults of several fields together, whose numbers are valid."""
+        year, number = self._number("Year"), self._number("Month")
+        if year is not None and number is not None:
+            yield from self._month_faults(year, number)
         start, end = self._number("StartTime"), self._number("EndTime")
         if start is not None and end is not None and end < start:
             yield "EndTime lies before StartTime"
         if end is not None and self.now is not None and end > (self.now + timedelta(days=2)).timestamp():
             yield "EndTime lies in the future"
+        kinds = {_benchmarks(self.values[key]) for key in self.rules.by_benchmark if key in self.values}
+        if len(kinds) > 1:
+            yield "the durations are normalised with different benchmarks"
+        kind = self.values.get("ServiceLevelType")
+        if kind is not None and kind.lower() not in BENCHMARKS:
+            yield f"ServiceLevelType is {kind[:40]!r}, not one of {', '.join(BENCHMARKS.values())}"
 
-    def _month(self) -> Month | str | None:
-        year, month = self._number("Year"), self._number("Month")
-        if year is None or month is None:
-            return None
+    def _month_faults(self, year: int, number: int) -> Iterator[str]:
+        if year < _LEAST_YEAR:
+            yield f"Year is {year}"
+            return
         try:
-            return Month(year, month) if year >= _LEAST_YEAR else f"Year is {year}"
+            month = Month(year, number)
         except ValueError:
-            return f"{year}-{month} is not a month"
-
-    def _month_faults(self, month: Month) -> Iterator[str]:
+            yield f"{year}-{number} is not a month"
+            return
         if self.now is not None and month.start > self.now:
             yield f"{month} lies in the future"
         first, last = self._number("EarliestEndTime"), self._number("LatestEndTime")
@@ -215,14 +227,6 @@ class _Validation(msgspec.Struct, frozen=True):
             yield f"EarliestEndTime or LatestEndTime is not in {month}"
         if first is not None and last is not None and first > last:
             yield "EarliestEndTime lies after LatestEndTime"
-
-    def _benchmark_faults(self) -> Iterator[str]:
-        kinds = {_benchmarks(self.values[key]) for key in self.rules.by_benchmark if key in self.values}
-        if len(kinds) > 1:
-            yield "the durations are normalised with different benchmarks"
-        kind = self.values.get("ServiceLevelType")
-        if kind is not None and kind.lower() not in BENCHMARKS:
-            yield f"ServiceLevelType is {kind[:40]!r}, not one of {', '.join(BENCHMARKS.values())}"
 
 
 def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
@@ -302,13 +306,3 @@ def _benchmarks(value: str) -> tuple[str, ...]:
 def _ends_of(month: Month) -> tuple[int, int]:
     """Return the first instants of a month and of the next month, in seconds since 1970."""
     return int(month.start.timestamp()), int(month.next.start.timestamp())
-
-
-def _benchmarks_faults(key: str, value: str) -> Iterator[str]:
-    found = _BENCHMARKS.fullmatch(value)
-    numbers = [] if found is None else [part.partition(":")[2].strip() for part in found[1].split(",")]
-    names = _benchmarks(value)
-    if not numbers or not all(_DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= MOST for number in numbers):
-        yield f"{key} is {value[:60]!r}, not a benchmark and a number such as {{HEPscore23: 1}}"
-    elif len(set(names)) < len(names) or not set(names) <= set(BENCHMARKS):
-        yield f"{key} is {value[:60]!r}: give each benchmark once, of {', '.join(BENCHMARKS.values())}"

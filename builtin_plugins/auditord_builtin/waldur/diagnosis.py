@@ -100,11 +100,7 @@ async def _check_waldur(
     except AuditordError as error:
         used = {}
         yield fail("amounts", f"of the reported months cannot be read: {error}")
-    for each in (
-        _check_role(user, offering),
-        *_check_offering(config, offering),
-        *_check_names(config, resources, users, used),
-    ):
+    for each in (*_check_offering(config, user, offering), *_check_names(config, resources, users, used)):
         yield each
 
 
@@ -139,21 +135,17 @@ def join_names(names: Iterable[str]) -> str:
     return wording.listed(list(names), NAMED) or "none"
 
 
-def _check_role(user: User, offering: Offering) -> Finding:
+def _check_offering(config: WaldurConfig, user: User, offering: Offering) -> Iterator[Finding]:
+    """Check the user's role on the offering and its state, and compare its components with the configured ones."""
     scopes = {offering.uuid, offering.customer_uuid} - {None}
     roles = sorted({each.role_name for each in user.permissions if each.scope_uuid in scopes})
     if user.is_staff:
-        return ok("role", "staff may report everything, including past months")
-    if not roles:
-        return fail(
-            "role",
-            f"{user.username} has none on the offering or on {offering.customer_name}: it needs OFFERING.MANAGER",
-        )
-    return ok("role", f"{', '.join(roles)}; past months need a staff token, see load-history")
-
-
-def _check_offering(config: WaldurConfig, offering: Offering) -> Iterator[Finding]:
-    """Check the state of the offering, and compare its components with the configured ones."""
+        yield ok("role", "staff may report everything, including past months")
+    elif roles:
+        yield ok("role", f"{', '.join(roles)}; past months need a staff token, see load-history")
+    else:
+        where = f"the offering or on {offering.customer_name}"
+        yield fail("role", f"{user.username} has none on {where}: it needs OFFERING.MANAGER")
     text = f"{offering.name} of {offering.customer_name}, {offering.state}"
     if offering.state == "Active":
         yield ok("offering", text)
@@ -239,7 +231,18 @@ async def _check_store(config: WaldurConfig, context: PluginContext, usage: Usag
 
 async def _check_slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
     yield await _check_program(config, context, "sinfo", "-V")
-    yield await _check_cluster(config, context)
+    clusters = await _check_program(
+        config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
+    )
+    names, wanted = clusters.text.split(), config.slurm.cluster_name
+    if clusters.severity is Severity.FAILURE:
+        yield clusters
+    elif wanted not in {None, *names}:
+        yield fail("sacctmgr", f"does not know cluster {wanted}; it knows {join_names(names)}")
+    elif wanted is None and len(names) > 1:
+        yield note("sacctmgr", f"knows several clusters: {join_names(names)}; see slurm.cluster_name")
+    else:
+        yield ok("sacctmgr", f"knows {join_names(names)}")
     now = context.now()
     try:
         used = await sacct_usage(config, context, exact_query(config, Window(now - LOOK_BACK, now), as_of=now))
@@ -256,17 +259,3 @@ async def _check_program(config: WaldurConfig, context: PluginContext, program: 
     except AuditordError as error:
         return fail(program, str(error))
     return ok(program, result.stdout.decode(errors="replace").strip())
-
-
-async def _check_cluster(config: WaldurConfig, context: PluginContext) -> Finding:
-    result = await _check_program(
-        config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
-    )
-    if result.severity is Severity.FAILURE:
-        return result
-    clusters = result.text.split()
-    if config.slurm.cluster_name not in {None, *clusters}:
-        return fail("sacctmgr", f"does not know cluster {config.slurm.cluster_name}; it knows {join_names(clusters)}")
-    if config.slurm.cluster_name is None and len(clusters) > 1:
-        return note("sacctmgr", f"knows several clusters: {join_names(clusters)}; see slurm.cluster_name")
-    return ok("sacctmgr", f"knows {join_names(clusters)}")

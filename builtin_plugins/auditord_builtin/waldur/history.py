@@ -203,7 +203,13 @@ class _Loading:
             self._say(f"ℹ️ No usage data found for {month}")  # noqa: RUF001 the same
             return None
         self._say(f"📊 Processing usage data for {len(usage)} accounts")
-        rules, moment = await self._choose_rules(month), moment_of(month, self._usage.now)
+        rules, wanted = Rules.of(self._config, self._stale), self._wanted
+        reconcile = wanted.reconcile_stale and await self._usage.covers(month)
+        if reconcile != wanted.reconcile_stale:
+            self._say(f"⚠️ Records do not reach back to the beginning of {month}: nothing is reconciled")
+        decrease = rules.allow_decrease or wanted.allow_decrease
+        rules = replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
+        moment = moment_of(month, self._usage.now)
         if moment is None:
             raise NotLoaded("Waldur would count it for another month now: load it in a few hours")
         planned = await self._report.plan(self._offered, month, usage, moment, rules)
@@ -217,15 +223,6 @@ class _Loading:
         if outcome.stopped is not None:
             raise outcome.stopped
         return len(outcome.resources)
-
-    async def _choose_rules(self, month: BillingMonth) -> Rules:
-        wanted = self._wanted
-        rules = Rules.of(self._config, self._stale)
-        reconcile = wanted.reconcile_stale and await self._usage.covers(month)
-        if reconcile != wanted.reconcile_stale:
-            self._say(f"⚠️ Records do not reach back to the beginning of {month}: nothing is reconciled")
-        decrease = rules.allow_decrease or wanted.allow_decrease
-        return replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
 
     def _say_resource(self, outcome: ResourceOutcome) -> Sequence[str]:
         name = outcome.plan.backend_id

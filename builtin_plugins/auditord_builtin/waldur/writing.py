@@ -311,34 +311,31 @@ class _TotalWriting:
         self._rows: Rows = {}
 
     async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
-        """Write the totals that differ, and return Waldur's totals afterwards."""
+        """Write the totals that differ, and return Waldur's totals afterwards.
+
+        Raises:
+            DateIgnored: the first total of a past month is in another month.
+        """
         client, month, rows = self._client, self._plan.month, self._plan.rows
         self._rows = _group_rows(await client.component_usages(month) if rows is None else rows)
         waiting = iter(resources)
         if self._plan.closed and not client.dry_run:
-            await self._write_first(waiting)
+            # Write resources until one total is written, and check its month before the others follow.
+            for resource in waiting:
+                await self._isolation.run(resource, self._write_first_total)
+                if self._isolation.stopped is not None:
+                    break
+                if resource.totals:
+                    try:
+                        await self._dates.settle(answered=True)
+                    except DateIgnored:
+                        resource.totals = {}
+                        raise
+                    break
         await self._isolation.run_all(waiting, self._write_total)
         if any(each.totals for each in resources) and not client.dry_run:
             return _group_rows(await client.component_usages(month))
         return self._rows
-
-    async def _write_first(self, waiting: Iterator[ResourceOutcome]) -> None:
-        """Write resources of a past month until one total is written, and check its month before the others follow.
-
-        Raises:
-            DateIgnored: the total is in another month.
-        """
-        for resource in waiting:
-            await self._isolation.run(resource, self._write_first_total)
-            if self._isolation.stopped is not None:
-                return
-            if resource.totals:
-                try:
-                    await self._dates.settle(answered=True)
-                except DateIgnored:
-                    resource.totals = {}
-                    raise
-                return
 
     async def _write_first_total(self, resource: ResourceOutcome) -> bool:
         if not (amounts := self._select_amounts(resource)):
