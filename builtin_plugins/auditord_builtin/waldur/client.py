@@ -49,6 +49,8 @@ ATTEMPTS: Final = 8
 ATTEMPTS_AT_500: Final = 3
 """Attempts after a 500. The server has processed the request, so more attempts would hardly help."""
 
+CONCURRENT_REQUESTS: Final = 4
+
 FIRST_WAIT: Final = 1.0
 
 EARLY_SECONDS: Final = 30.0
@@ -65,7 +67,7 @@ def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
         proxy=config.proxy,
         headers={"Accept": "application/json"},
         timeout=config.request_timeout,
-        connections=config.concurrent_requests,
+        connections=CONCURRENT_REQUESTS,
         attempts=ATTEMPTS,
         retried=_LATER,
         on_attempt=observe,
@@ -283,7 +285,7 @@ class WaldurClient:
         self._connection = connection
         self._show = show
         self._bulk = True
-        self.concurrency = config.concurrent_requests
+        self.concurrency = CONCURRENT_REQUESTS
         self.renew_budget = connection.renew_budget
 
     @property

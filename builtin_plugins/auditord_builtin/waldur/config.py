@@ -147,7 +147,6 @@ class WaldurConfig(PluginConfig):
         default=timedelta(minutes=10),
         description="The total time that a run spends on retries after temporary errors.",
     )
-    concurrent_requests: int = Field(default=4, ge=1, le=32, description="The number of concurrent requests.")
 
     timezone: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="The time zone of billing periods."

@@ -44,6 +44,11 @@ RECORDS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord_builtin.waldur.client.CONCURRENT_REQUESTS", 1)
+
+
 @dataclass
 class Site:
     """One installation: records, a Waldur and its configuration."""
@@ -53,9 +58,7 @@ class Site:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def load(self, *arguments: str, token: str | None = STAFF_TOKEN, others: Sequence[str] = ()) -> Result:
-        config = waldur_config(
-            waldur_api_url=self.waldur.url, waldur_api_token=TOKEN, concurrent_requests=1, **self.options
-        )
+        config = waldur_config(waldur_api_url=self.waldur.url, waldur_api_token=TOKEN, **self.options)
         strange = config.model_copy(update={"waldur_offering_uuid": "none"})
         plugins = {"mine": ("waldur", config), **dict.fromkeys(others, ("waldur", strange))}
         return CliRunner().invoke(

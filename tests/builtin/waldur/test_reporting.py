@@ -42,6 +42,11 @@ def job(
     return make_record(f"job-{number}", start=start, runtime=runtime, cores=cores, components={"Memory": 1024}, **meta)
 
 
+@pytest.fixture(autouse=True)
+def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord_builtin.waldur.client.CONCURRENT_REQUESTS", 1)
+
+
 @pytest.fixture
 def waldur() -> Iterator[FakeWaldur]:
     with fake_waldur(now=NOW, resources={"one": ("acct1", "OK"), "idle": ("acct2", "OK")}) as server:
@@ -51,7 +56,7 @@ def waldur() -> Iterator[FakeWaldur]:
 def settings(waldur: FakeWaldur, **options: Any) -> WaldurConfig:  # Any: as they would stand in a file
     access = {"waldur_api_url": waldur.url, "waldur_api_token": STAFF_TOKEN, "retry_for": "0s"}
     cpu = {"backend_components": {"cpu": {"unit_factor": 6000}}}
-    return waldur_config(**{**access, **cpu, "concurrent_requests": 1, **options})
+    return waldur_config(**{**access, **cpu, **options})
 
 
 def context_of(

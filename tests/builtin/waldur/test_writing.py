@@ -67,9 +67,10 @@ async def report(
     concurrent_requests: int = 2,
 ) -> MonthOutcome:
     access = {"waldur_api_url": waldur.url, "waldur_api_token": token}
-    config = waldur_config(**access, concurrent_requests=concurrent_requests)
+    config = waldur_config(**access)
     show = None if shown is None else shown.append
     async with open_client(config, FakePluginContext().http, show=show, monotonic=lambda: 0.0) as client:
+        client.concurrency = concurrent_requests
         return await write_month(client, wanted, DateCheck(client, ReportState(FakePluginContext()), NOW))
 
 
