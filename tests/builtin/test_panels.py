@@ -118,8 +118,8 @@ async def test_priorities_are_shown_over_time() -> None:
 
 
 @pytest.mark.anyio
-async def test_priorities_of_an_earlier_version_are_shown() -> None:
-    shown = drawn(await show_priorities(SavedContext({"atlas": 10.5, "last": 99.4})))
+async def test_priorities_are_shown_from_the_highest() -> None:
+    shown = drawn(await show_priorities(SavedContext({"last": {"atlas": 10.5, "last": 99.4}})))
     assert rows(shown) == [["last", "99"], ["atlas", "11"]]
     assert [part.note for part in drawn(await show_priorities(SavedContext()))] == ["No priority has been set yet."]
 
