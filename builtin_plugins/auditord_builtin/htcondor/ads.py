@@ -119,7 +119,7 @@ def _is_empty(attributes: Attributes, column: str) -> bool:
     return not may_be_parallel and provisioned is not None and bool(provisioned.text)
 
 
-def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
+def follow_references(attributes: Attributes, columns: Sequence[str]) -> list[str]:
     """Return the lowercase names of everything that the columns refer to, directly or indirectly."""
     found: dict[str, None] = {}
     waiting = [name.lower() for name in references(columns)]
@@ -338,7 +338,8 @@ def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed
     unreadable = _output_lines(first)
     for start in range(0, len(chunks), width):
         *values, after = chunks[start : start + width]
-        ads.append(JobAd(_row(columns, values)))
+        cells = (value.removeprefix(" ").removesuffix(" ") for value in values)
+        ads.append(JobAd({name: cell for name, cell in zip(columns, cells, strict=True) if cell not in _NOTHING}))
         unreadable += _output_lines(after)
     if unreadable and not ads:
         raise CommandFailed(f"condor_history: the output is not a list of jobs: {unreadable[0][:80]!r}")
@@ -347,11 +348,6 @@ def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed
 
 def _output_lines(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
-    texts = (value.removeprefix(" ").removesuffix(" ") for value in values)
-    return {column: text for column, text in zip(columns, texts, strict=True) if text not in _NOTHING}
 
 
 def cut_json(output: bytes) -> list[str]:

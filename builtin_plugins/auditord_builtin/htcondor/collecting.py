@@ -7,7 +7,7 @@ from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config, remarks
-from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, wanted_again
+from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, select_ads
 from auditord_builtin.htcondor.evaluation import Evaluator
 from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, build_argv, run_query_around
 from auditord_builtin.htcondor.reading import (
@@ -26,7 +26,6 @@ from auditord_hookspecs import (
     CollectorKind,
     CommandFailed,
     Context,
-    JobChoice,
     Reach,
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_folder, check_readable
@@ -46,21 +45,28 @@ async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIte
         AuditordError: the checkpoint or a history file cannot be read.
     """
     with Evaluator() as evaluator:
-        async for batch in _batches(Source(config, context, evaluator)):
+        source = Source(config, context, evaluator)
+        if config.history_paths:
+            batches = collect_files(source)
+        elif config.per_job_history_dir is None:
+            batches = _collect_schedds(source)
+        else:
+            batches = collect_folder(source)
+        async for batch in batches:
             yield batch
-
-
-def _batches(source: Source) -> AsyncIterator[Batch]:
-    if source.config.history_paths:
-        return collect_files(source)
-    return _collect_schedds(source) if source.config.per_job_history_dir is None else collect_folder(source)
 
 
 async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
     config, context = source.config, source.context
     checkpoint = restore(context.checkpoint or {"schedds": {}}, Checkpoint)
     failures: list[str] = []
-    schedds = _chosen(config, context.job)
+    schedds: Sequence[str] = config.schedd_names or ("",)  # an empty name stands for the local history
+    if (job := context.job) is not None:
+        if not _JOB_ID.fullmatch(job.job_id):
+            raise AuditordError(f"{job.job_id!r} is not a job id: write CLUSTER or CLUSTER.PROC, such as 42.0")
+        if job.source is not None and job.source not in schedds:
+            raise AuditordError(f"no schedd {job.source!r} is configured; there are: {', '.join(schedds) or 'none'}")
+        schedds = schedds if job.source is None else (job.source,)
     for number, schedd in enumerate(schedds, start=1):
         try:
             async for batch, moved in _collect_schedd(source, schedd, checkpoint):
@@ -85,11 +91,11 @@ async def _collect_schedd(
     config, context = source.config, source.context
     if context.job is not None:
         printed = await run_query_around(source, Query(schedd, job=context.job.job_id))
-        yield await classify(source, wanted_again(source, reversed(printed.ads)), printed.unreadable), checkpoint
+        yield await classify(source, select_ads(source, reversed(printed.ads)), printed.unreadable), checkpoint
         return
     if context.window is not None:
         answer = await read_all(source, schedd, context.window.start)
-        async for batch in _classified(source, answer, wanted_again(source, answer.ads)):
+        async for batch in _classify_answer(source, answer, select_ads(source, answer.ads)):
             yield batch, checkpoint
         if answer.doubt:
             raise CommandFailed(answer.doubt)
@@ -105,7 +111,7 @@ async def _collect_schedd(
         context.log.warning(
             "%s: its history contains no job that was read before: if it was rotated, jobs may be missing", schedd
         )
-    async for batch in _classified(source, answer, answer.ads):
+    async for batch in _classify_answer(source, answer, answer.ads):
         yield batch, checkpoint
     if answer.doubt:
         raise CommandFailed(answer.doubt)
@@ -113,19 +119,7 @@ async def _collect_schedd(
     yield checkpoint.batch(), checkpoint
 
 
-def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
-    """Return the schedds to query. An empty name stands for the local history."""
-    schedds = config.schedd_names or ("",)
-    if job is None:
-        return schedds
-    if not _JOB_ID.fullmatch(job.job_id):
-        raise AuditordError(f"{job.job_id!r} is not a job id: write CLUSTER or CLUSTER.PROC, such as 42.0")
-    if job.source is not None and job.source not in schedds:
-        raise AuditordError(f"no schedd {job.source!r} is configured; there are: {', '.join(schedds) or 'none'}")
-    return schedds if job.source is None else (job.source,)
-
-
-async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
+async def _classify_answer(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
     if answer.unreadable:
         yield await classify(source, (), answer.unreadable)
     oldest_first = most_complete_first(source.config, list(reversed(ads)))

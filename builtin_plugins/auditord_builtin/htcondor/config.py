@@ -283,20 +283,16 @@ def import_config(document: Document) -> ImportedConfig | None:
         if document.get(name):
             result.put(name, document[name])
     result.put("runtime", "auditor", _RUNTIME)
-    _import_times(result)
+    result.put("interval", f"{document.get('interval', 900)}s")
+    remark = "jobs that ended since this time, as with AUDITOR, but only in the first run of this instance"
+    aware = re.search(r"(Z|[+-]\d\d:?\d\d)$", str(document.get("earliest_datetime")).strip())
+    result.put_earliest("jobs that leave the queue", remark if aware else f"{remark}; was local time, is UTC now")
     _import_meta(result)
     if "components" in document:
         remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); unknown scores are "
         remark += "left out (AUDITOR: 0)"
         result.put("components", [_component(result, entry) for entry in document["components"]], remark)
     return result.finished(_TAKEN, _DROPPED)
-
-
-def _import_times(result: ConfigImport) -> None:
-    result.put("interval", f"{result.document.get('interval', 900)}s")
-    remark = "jobs that ended since this time, as with AUDITOR, but only in the first run of this instance"
-    aware = re.search(r"(Z|[+-]\d\d:?\d\d)$", str(result.document.get("earliest_datetime")).strip())
-    result.put_earliest("jobs that leave the queue", remark if aware else f"{remark}; was local time, is UTC now")
 
 
 def _import_meta(result: ConfigImport) -> None:
@@ -339,7 +335,7 @@ def _site(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
     if _cuts_out(entry) or "matches" not in entry:
         matches = {"matches": entry["matches"]} if "matches" in entry else {}
         return {"key": entry["key"], **matches, **_only_if(conditions)}
-    return {"name": entry["name"], **_only_if([_found(entry), *conditions])}
+    return {"name": entry["name"], **_only_if([_make_condition(entry), *conditions])}
 
 
 def _label(result: ConfigImport, label: str, entry: Document, append: bool) -> dict[str, Any]:  # noqa: FBT001 a field
@@ -352,7 +348,7 @@ def _label(result: ConfigImport, label: str, entry: Document, append: bool) -> d
         matches = {"matches": entry["matches"]} if "matches" in entry else {}
         read = {"key": entry["key"], "key_type": "String", **matches}
         return {"name": label, **read, **_only_if(conditions), **appended}
-    return {"name": label, "value": entry["name"], **_only_if([_found(entry), *conditions]), **appended}
+    return {"name": label, "value": entry["name"], **_only_if([_make_condition(entry), *conditions]), **appended}
 
 
 def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
@@ -380,7 +376,7 @@ def _cuts_out(entry: Document) -> bool:
     return "matches" in entry and re.compile(entry["matches"]).groups > 0
 
 
-def _found(entry: Document) -> Document:
+def _make_condition(entry: Document) -> Document:
     """Return a condition. As in AUDITOR, the entry's name is used if its expression, without a group, matches."""
     return {"key": entry["key"], "matches": entry["matches"]}
 

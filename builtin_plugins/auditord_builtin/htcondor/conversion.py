@@ -26,7 +26,7 @@ from auditord_builtin.htcondor.ads import (
 )
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, literals, read_ad
-from auditord_builtin.htcondor.query import CHOSEN, Source, wanted_columns
+from auditord_builtin.htcondor.query import CHOSEN, Source, list_columns
 from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Produced, Quarantined, Record, Window
 from auditord_hookspecs.mapping import (
     PartialRow,
@@ -58,7 +58,7 @@ _EPOCH_START: Final = "JobCurrentStartDate"
 _EPOCH_STOP: Final = "EpochWriteDate"
 
 
-def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
+def find_end(config: HTCondorConfig, row: Row) -> datetime | None:
     """Return the end of the job, or None if it is unknown, for which HTCondor has 0 or no attribute.
 
     Raises:
@@ -67,16 +67,16 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
     return _first_instant(row, (_EPOCH_STOP, *config.stop_keys) if config.epochs else config.stop_keys)
 
 
-def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
+def ends_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
     """Return True if the job ended before ``moment``, and False if its end is unknown or unreadable."""
     try:
-        end = ended_at(config, ad.row)
+        end = find_end(config, ad.row)
     except InvalidRecord:
         return False
     return end is not None and end < moment
 
 
-def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
+def ends_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
     """Return True if the job's record ends within the window, or if its end is unknown or unreadable."""
     try:
         _, end = _determine_times(config, ad.row)
@@ -93,15 +93,11 @@ def _first_instant(row: Row, keys: Sequence[str]) -> datetime | None:
     for key in keys:
         seconds = parse_number(row[key]) if key in row else Decimal(0)
         if seconds:
-            return _instant(key, seconds)
+            try:
+                return datetime.fromtimestamp(int(seconds), UTC)
+            except (OverflowError, ValueError, OSError) as error:
+                raise InvalidRecord(f"{key}: {seconds} is not a time") from error
     return None
-
-
-def _instant(key: str, seconds: Decimal) -> datetime:
-    try:
-        return datetime.fromtimestamp(int(seconds), UTC)
-    except (OverflowError, ValueError, OSError) as error:
-        raise InvalidRecord(f"{key}: {seconds} is not a time") from error
 
 
 def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
@@ -110,15 +106,15 @@ def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
         reason = _reason_to_skip(config, ad.row)
-        return Skipped(reason) if reason else _converted(config, ad)
+        return Skipped(reason) if reason else _make_record(config, ad)
     except InvalidRecord as error:
-        return _quarantined(config, ad, str(error))
+        return _quarantine(config, ad, str(error))
     except Exception as error:  # noqa: BLE001 users' input must not stop other jobs
-        return _quarantined(config, ad, f"{type(error).__name__}: {error}")
+        return _quarantine(config, ad, f"{type(error).__name__}: {error}")
 
 
-def _quarantined(config: HTCondorConfig, ad: JobAd, reason: str) -> Quarantined:
-    raw = {"row": dict(ad.row), "asked": wanted_columns(config)}
+def _quarantine(config: HTCondorConfig, ad: JobAd, reason: str) -> Quarantined:
+    raw = {"row": dict(ad.row), "asked": list_columns(config)}
     return Quarantined(job_name(ad, epochs=config.epochs), raw, reason)
 
 
@@ -142,7 +138,7 @@ def _read_seconds(row: Row, column: str) -> int:
     return int(parse_number(text)) if text else 0
 
 
-def _converted(config: HTCondorConfig, ad: JobAd) -> Converted:
+def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
     row = ad.row
     start, stop = _determine_times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
@@ -172,7 +168,7 @@ def _determine_times(config: HTCondorConfig, row: Row) -> tuple[datetime | None,
     The start does not depend on how long the runs took, since it identifies the record's run. The stop is never after
     the job's end.
     """
-    start, stop = _began_at(config, row), ended_at(config, row)
+    start, stop = _began_at(config, row), find_end(config, row)
     if start is None or stop is None or config.epochs or config.runtime == "auditor":
         return start, stop
     last = _measure_last_run(row, start, stop)
@@ -207,7 +203,12 @@ def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
     If the shadow or the node was lost before the first measurement, the CPU time stays zero, and the memory is unknown
     or zero. A job that only sleeps uses memory.
     """
-    plain, faults = dict(_with_plain_numbers(config, row)), dict[str, str]()
+    # Only columns that are parsed as numbers change, since a user may be called 1e5.
+    numeric = {rule.key for rule in config.components} | {
+        score.key for rule in config.components for score in rule.scores if score.matches is None
+    }
+    plain = {**row, **{key: _plain(row[key]) for key in numeric if key is not None and key in row}}
+    faults = dict[str, str]()
     for key, request in config.requests.items():
         try:
             plain[key] = _find_amount_held(plain, key, plain.get(request, ""))
@@ -232,19 +233,8 @@ def _find_amount_held(row: Row, key: str, requested: str) -> str:
     return f"{parse_number(_plain(text)) * parse_number(hosts):f}"
 
 
-def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
-    """Return the row with numbers in plain notation: ``1.5E+03`` becomes 1500, and nan and inf become empty.
-
-    Only columns that are parsed as numbers change, since a user may be called 1e5.
-    """
-    keys = {rule.key for rule in config.components} | {
-        score.key for rule in config.components for score in rule.scores if score.matches is None
-    }
-    plain = {key: _plain(row[key]) for key in keys if key is not None and key in row}
-    return {**row, **plain}
-
-
 def _plain(text: str) -> str:
+    """Return a number in plain notation: ``1.5E+03`` becomes 1500, and nan and inf become empty."""
     if text.lower().lstrip("+-") in {"nan", "inf", "infinity"}:
         return ""
     return f"{Decimal(text):f}" if _SCIENTIFIC.fullmatch(text) else text
@@ -256,19 +246,17 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
     Raises:
         InvalidRecord: the job still cannot be converted.
     """
-    return retried(convert_ad(config, _ad_from_raw(config, raw)))
-
-
-def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
         queried = {MEMORY, *raw["asked"]}  # no rule needs the memory
-        if missing := [repr(column) for column in wanted_columns(config) if column not in queried]:
+        if missing := [repr(column) for column in list_columns(config) if column not in queried]:
             raise InvalidRecord(f"{', '.join(missing)} was not queried when the job was read; retry queries it again")
-        return JobAd(dict(raw["row"]))
-    if "ad" not in raw:
+        ad = JobAd(dict(raw["row"]))
+    elif "ad" in raw:
+        with Evaluator() as evaluator:
+            ad = read_ad(evaluator, str(raw["ad"]), list_columns(config))
+    else:
         raise InvalidRecord("this is not a job but output that belongs to no job; discard it")
-    with Evaluator() as evaluator:
-        return read_ad(evaluator, str(raw["ad"]), wanted_columns(config))
+    return retried(convert_ad(config, ad))
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
@@ -337,6 +325,7 @@ def _by_job(config: HTCondorConfig, ads: Sequence[JobAd]) -> Mapping[str, Sequen
 
 
 def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Collection[str]) -> _Jobs:
+    """Return all records of each job. The store keeps the first and lists how the others differ."""
     outcomes, epochs = _Jobs(), source.config.epochs
     for job, ads in jobs.items():
         # A history that is read under two names contains each ad twice. The first ad of each name counts.
@@ -344,29 +333,22 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
         new = list(by_name.values())[::-1]
         if len(new) > 1 or (new and f"{job}{_COUNTED}" in known):
             outcomes.several.append(job)
-        _convert_job(source.config, outcomes, job, new[:1] if source.again else new, known)
+        found = [convert_ad(source.config, ad) for ad in (new[:1] if source.again else new)]
+        added: list[Outcome] = [outcome for outcome in found if isinstance(outcome, Converted)]
+        if added:
+            outcomes.counted.add(job)
+        elif f"{job}{_COUNTED}" not in known:
+            added = found[:1]
+        for outcome in added:
+            outcomes.add(outcome)
+        outcomes.skipped[_AGAIN] += len(found) - len(added)
     return outcomes
 
 
-def _convert_job(
-    config: HTCondorConfig, outcomes: _Jobs, job: str, ads: Sequence[JobAd], known: Collection[str]
-) -> None:
-    """Add all records of a job. The store keeps the first and lists how the others differ."""
-    found = [convert_ad(config, ad) for ad in ads]
-    added: list[Outcome] = [outcome for outcome in found if isinstance(outcome, Converted)]
-    if added:
-        outcomes.counted.add(job)
-    elif f"{job}{_COUNTED}" not in known:
-        added = found[:1]
-    for outcome in added:
-        outcomes.add(outcome)
-    outcomes.skipped[_AGAIN] += len(found) - len(added)
-
-
-def wanted_again(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
+def select_ads(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
     """Return the ads of the job or window to collect again."""
     job, window = source.context.job, source.context.window
     if job is not None:
         numbered = ((ad, ad.row.get("ClusterId"), ad.row.get("ProcId")) for ad in ads)
         return [ad for ad, cluster, process in numbered if job.job_id in {cluster, f"{cluster}.{process}"}]
-    return [ad for ad in ads if window is None or ended_within(source.config, ad, window)]
+    return [ad for ad in ads if window is None or ends_within(source.config, ad, window)]

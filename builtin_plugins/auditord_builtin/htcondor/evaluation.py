@@ -26,9 +26,9 @@ from auditord_builtin.htcondor.ads import (
     JobAd,
     cut_apart,
     expression_of,
+    follow_references,
     is_name,
     parse_ad,
-    reached,
     select_used_columns,
 )
 from auditord_hookspecs import AuditordError, InvalidRecord
@@ -149,7 +149,10 @@ class Evaluator:
         for pipe in _pipes(child):
             with suppress(OSError):  # ignore unwritten data
                 pipe.close()
-        return _ending(code)
+        if code == -signal.SIGPROF:
+            return f"takes more than {CPU_SECONDS:g} s of CPU time"
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"crashes HTCondor's library ({name})"
 
 
 def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
@@ -167,13 +170,6 @@ def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
     return answer
 
 
-def _ending(code: int) -> str:
-    if code == -signal.SIGPROF:
-        return f"takes more than {CPU_SECONDS:g} s of CPU time"
-    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return f"crashes HTCondor's library ({name})"
-
-
 def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
     """Return the ad with its evaluated row. An invalid ad is refused and keeps its whole text.
 
@@ -184,7 +180,7 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
     try:
         attributes = parse_ad(text)
         known = literals(attributes, columns)
-        return JobAd({**known, **_evaluated(evaluator, attributes, columns)})
+        return JobAd({**known, **_evaluate(evaluator, attributes, columns)})
     except InvalidRecord as error:
         return JobAd(known, text, str(error))
 
@@ -212,13 +208,13 @@ def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
     return {column: text for column, text in found.items() if text}
 
 
-def _evaluated(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
+def _evaluate(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
     literal = {name for name, attribute in attributes.items() if attribute.text is not None}
     used = select_used_columns(attributes, columns)
     wanted = [each for each in used if not is_name(each) or each.lower() in attributes.keys() - literal]
     if not wanted:
         return {}
-    needed = [attributes[name] for name in reached(attributes, wanted) if name in attributes]
+    needed = [attributes[name] for name in follow_references(attributes, wanted) if name in attributes]
     request = Request(
         columns=[expression_of(column) for column in wanted],
         lines=[each.source for each in needed if each.form == "line"],

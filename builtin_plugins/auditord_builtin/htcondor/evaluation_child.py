@@ -22,21 +22,18 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    _answer(_load_library())
+    try:
+        import classad2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 after the limits
+        import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 it has functions
+    except ImportError as error:
+        _answer({"missing": str(error)})
+    else:
+        _answer({"ready": True})
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal kills the process even within the library
         answer = _handle(line)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _answer(answer)
-
-
-def _load_library() -> Mapping[str, Any]:  # Any: JSON
-    try:
-        import classad2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 after the limits
-        import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 it has functions
-    except ImportError as error:
-        return {"missing": str(error)}
-    return {"ready": True}
 
 
 def _answer(answer: Mapping[str, Any]) -> None:  # Any: JSON
@@ -103,16 +100,12 @@ def _evaluate(column: str, ad: Any) -> str:  # Any: a ClassAd
         return value
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float) else _format(value)
-
-
-def _format(value: Any) -> str:  # Any: a list or a ClassAd
-    """Format a list or ad as HTCondor does, since patterns for scores expect that."""
-    import classad2  # noqa: PLC0415 after the limits
-
-    ad = classad2.ClassAd()
-    ad["x"] = value
-    text: str = ad.printOld()
+    if isinstance(value, int | float):
+        return str(value)
+    # Format a list or ad as HTCondor does, since patterns for scores expect that.
+    nested = library.ClassAd()
+    nested["x"] = value
+    text: str = nested.printOld()
     return text.split("=", 1)[1].strip()
 
 

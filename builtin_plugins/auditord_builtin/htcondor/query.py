@@ -19,9 +19,9 @@ from auditord_builtin.htcondor.ads import (
     cut_json,
     cut_json_lines,
     expression_of,
+    follow_references,
     parse_ad,
     parse_separated,
-    reached,
     references,
     select_used_columns,
     since,
@@ -79,7 +79,7 @@ class Source(msgspec.Struct, frozen=True):
         return self.context.window is not None or self.context.job is not None
 
 
-def wanted_columns(config: HTCondorConfig) -> list[str]:
+def list_columns(config: HTCondorConfig) -> list[str]:
     """Return the attributes and expressions to query, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     of_cpu_time = [MEMORY] if config.cpu_times else []
@@ -113,9 +113,9 @@ async def run_query(source: Source, query: Query) -> Printed:
         AuditordError: an expression must be evaluated, but HTCondor's library is not installed.
     """
     if source.config.output == "separated":
-        return await separated(source, query)
+        return await query_separated(source, query)
     texts = await _objects(source, query)
-    columns = wanted_columns(source.config)
+    columns = list_columns(source.config)
 
     def read() -> Printed:
         return Printed([read_ad(source.evaluator, text, columns) for text in texts])
@@ -123,14 +123,14 @@ async def run_query(source: Source, query: Query) -> Printed:
     return await to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-async def separated(source: Source, query: Query) -> Printed:
+async def query_separated(source: Source, query: Query) -> Printed:
     """Return the columns as evaluated by condor_history.
 
     Raises:
         CommandFailed: as :func:`run_query`. Some ads crash the program.
     """
     word = f"_{secrets.token_hex(8)}_"  # random, so that users cannot write it into jobs
-    columns = wanted_columns(source.config)
+    columns = list_columns(source.config)
     quoted = f'"{word}"'
     output = ["-af", quoted, *(part for column in columns for part in (expression_of(column), quoted))]
     printed = await _run(source, query, output)
@@ -151,7 +151,7 @@ async def whole_ads(source: Source, query: Query) -> list[str]:
 
 async def _objects(source: Source, query: Query) -> list[str]:
     """Return the ads as JSON texts, with unevaluated expressions and all attributes that the columns refer to."""
-    columns = wanted_columns(source.config)
+    columns = list_columns(source.config)
     names = references(columns)
     for _ in range(_ROUNDS):
         texts, output = await _json(source, query, ["-attributes", ",".join(names)])
@@ -177,7 +177,7 @@ def _missing_names(texts: Sequence[str], columns: Sequence[str], queried: Sequen
     for text in texts:
         try:
             attributes = parse_ad(text)
-            found.update(dict.fromkeys(reached(attributes, select_used_columns(attributes, columns))))
+            found.update(dict.fromkeys(follow_references(attributes, select_used_columns(attributes, columns))))
         except InvalidRecord:  # the ad is refused later
             continue
     return [name for name in found if name not in known]
@@ -196,7 +196,12 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
         # HTCondor creates the file when the first job leaves the queue.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
-            raise _add_remedy(error) from error
+            if not (error.timed_out or error.printed_too_much):
+                raise
+            remedy = "option query_timeout" if error.timed_out else "read the files of the history with history_paths"
+            raise CommandFailed(
+                f"{error} ({remedy})", timed_out=error.timed_out, printed_too_much=error.printed_too_much
+            ) from error
         source.context.log.warning(
             "%s does not exist yet: no job has left the queue, or the path is wrong", config.history_file
         )
@@ -205,14 +210,6 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
     if not result.stdout and any(word in complaint.lower() for word in ("error", "fail", "unable")):
         raise CommandFailed(f"condor_history: {complaint[-400:]}")  # no output means "no jobs" only without an error
     return result.stdout
-
-
-def _add_remedy(error: CommandFailed) -> CommandFailed:
-    """Return the error. If a limit was exceeded, its message also says what to do."""
-    if not (error.timed_out or error.printed_too_much):
-        return error
-    remedy = "option query_timeout" if error.timed_out else "read the files of the history with history_paths"
-    return CommandFailed(f"{error} ({remedy})", timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
@@ -262,7 +259,7 @@ def _may_be_an_ads_fault(error: CommandFailed) -> bool:
 
 async def _whole_ads(source: Source, query: Query, cause: CommandFailed) -> list[WholeAd]:
     """Return the unevaluated ads. Retry without ``stop_at``, whose expression is evaluated and may cause the crash."""
-    columns = wanted_columns(source.config)
+    columns = list_columns(source.config)
     for each in dict.fromkeys((query, replace(query, stop_at=None))):
         try:
             return [_read_literals(text, columns) for text in await whole_ads(source, each)]
@@ -282,7 +279,7 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 def is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
     """Return True if the columns refer only to literals, and to lists or nested ads without calls or references."""
     used = select_used_columns(attributes, columns)
-    for attribute in (attributes[name] for name in reached(attributes, used) if name in attributes):
+    for attribute in (attributes[name] for name in follow_references(attributes, used) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))
         if attribute.text is None and (expression[0] not in "[{" or "(" in expression or names):
@@ -308,18 +305,8 @@ class _Isolation:
         Raises:
             CommandFailed: no ad caused the failure, or too many ads are suspicious.
         """
-        nameless = self._refused([""], "the ad has no job id") if "" in self._places else {}
+        nameless = self._refuse([""], "the ad has no job id") if "" in self._places else {}
         suspects = [job for job in self._places if job and not all(self._ads[n].harmless for n in self._places[job])]
-        self._check(suspects)
-        others = [job for job in self._places if job and job not in set(suspects)]
-        if len(others) <= _MOST:
-            harmless = await self._read(others, " || ".join(others), limit=None) if others else {}
-        else:
-            harmless = await self._read(others, " && ".join(f"!{job}" for job in suspects), limit=self._query.limit)
-        found = {**nameless, **harmless, **await self._read_halves(suspects)}
-        return [found[place] for place in range(len(self._ads))]
-
-    def _check(self, suspects: Sequence[str]) -> None:
         if not suspects:
             raise self._cause
         if len(suspects) > _MOST:
@@ -328,6 +315,13 @@ class _Isolation:
                 "or history_paths (pip install 'auditord[htcondor]')"
             )
         self._source.context.log.warning("%s; querying again without %s", self._cause, counted(len(suspects), "job"))
+        others = [job for job in self._places if job and job not in set(suspects)]
+        if len(others) <= _MOST:
+            harmless = await self._read(others, " || ".join(others), limit=None) if others else {}
+        else:
+            harmless = await self._read(others, " && ".join(f"!{job}" for job in suspects), limit=self._query.limit)
+        found = {**nameless, **harmless, **await self._read_halves(suspects)}
+        return [found[place] for place in range(len(self._ads))]
 
     async def _read_halves(self, jobs: Sequence[str]) -> dict[int, JobAd]:
         try:
@@ -336,18 +330,18 @@ class _Isolation:
             if not _may_be_an_ads_fault(error):
                 raise
             if len(jobs) == 1:
-                return self._refused(jobs, f"condor_history cannot evaluate this ad: {error}")
+                return self._refuse(jobs, f"condor_history cannot evaluate this ad: {error}")
         middle = len(jobs) // 2
         return {**await self._read_halves(jobs[:middle]), **await self._read_halves(jobs[middle:])}
 
-    def _refused(self, jobs: Sequence[str], reason: str) -> dict[int, JobAd]:
+    def _refuse(self, jobs: Sequence[str], reason: str) -> dict[int, JobAd]:
         places = chain.from_iterable(self._places[job] for job in jobs)
         return {place: JobAd(self._ads[place].row, self._ads[place].text, reason) for place in places}
 
     async def _read(self, jobs: Sequence[str], only: str, limit: int | None) -> dict[int, JobAd]:
         """Return the ads of the jobs by place. Ads added since the query are newer and are left out."""
         places = sorted(chain.from_iterable(self._places[job] for job in jobs))
-        found = (await separated(self._source, replace(self._query, only=only, limit=limit))).ads
+        found = (await query_separated(self._source, replace(self._query, only=only, limit=limit))).ads
         rows = found[: len(places)] if self._query.oldest_first else found[len(found) - len(places) :]
         if len(found) < len(places) or any(
             _name(ad.row) != _name(self._ads[place].row) for place, ad in zip(places, rows, strict=True)

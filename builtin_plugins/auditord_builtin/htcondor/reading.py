@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from auditord_builtin.htcondor.ads import JobAd, ad_name, can_stop, split_ads, whole_ads
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.conversion import classify, ended_before, wanted_again
+from auditord_builtin.htcondor.conversion import classify, ends_before, select_ads
 from auditord_builtin.htcondor.evaluation import read_ad, read_ads
-from auditord_builtin.htcondor.query import Query, Source, run_query_around, wanted_columns
+from auditord_builtin.htcondor.query import Query, Source, list_columns, run_query_around
 from auditord_hookspecs import AuditordError, Batch, CollectorContext
 from auditord_hookspecs.folders import SharedFolder, UnsafePath, open_regular
 from auditord_hookspecs.outcomes import restore
@@ -114,46 +114,32 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     """Read the ads that were added to the history since the position."""
     config = source.config
     only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
-    query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
+    # Stop at the oldest usable anchor, so that the answer contains the newer ones.
+    usable = [name for name in position.anchors if can_stop(name)]
+    query = Query(schedd, usable[-1] if len(usable) > 1 else None, ANCHORS if only_newest else None)
     printed = await run_query_around(source, query)
-    if query.stop_at is not None and not _is_passed(names_of(config, printed.ads), position, query.stop_at):
-        printed = await run_query_around(source, replace(query, stop_at=None))
+    if query.stop_at is not None:
+        newer = position.anchors[: position.anchors.index(query.stop_at)]
+        if not set(names_of(config, printed.ads)).issuperset(newer):  # a copy of the anchor may have ended the answer
+            printed = await run_query_around(source, replace(query, stop_at=None))
     ads, names = printed.ads, names_of(config, printed.ads)
-    if known := _known(names, position):
+    # New ads can be on both sides of a known one: a schedd that crashed appends the same ad again, after other jobs.
+    anchors = set(position.anchors)
+    known = {place for place, name in enumerate(names) if name in anchors}
+    if known:
         new = [ad for place, ad in enumerate(ads[: max(known)]) if place not in known]
         return Answer(new, printed.unreadable, names, doubt=None)
     if position.first:
         # Do not filter each ad by its end, since a job can stay in the queue for days after it ended.
-        within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
+        within = [number for number, ad in enumerate(ads, 1) if not ends_before(config, ad, position.earliest)]
         ads = ads[: max(within, default=0)]
     if not names and position.anchors:  # an answer that was truncated to nothing looks the same
         return Answer(ads, printed.unreadable, names, _EMPTY)
     if position.first:
         whole = only_newest or await _reaches(source, schedd, printed.ads, position.earliest)
-    else:  # the ends of its jobs prove nothing: an answer that reached so far back would contain an anchor
+    else:  # the ends of its jobs prove nothing: an answer that follow_references so far back would contain an anchor
         whole = await _is_everything(source, schedd, printed.ads)
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
-
-
-def _known(names: Sequence[str], position: Position) -> set[int]:
-    """Return the indices of the ads that were read before.
-
-    New ads can be on both sides of one: a schedd that crashed appends the same ad again, after those of other jobs.
-    """
-    known = set(position.anchors)
-    return {place for place, name in enumerate(names) if name in known}
-
-
-def _is_passed(names: Sequence[str], position: Position, stop: str) -> bool:
-    """Return False if the answer lacks an anchor newer than ``stop``, so that a copy of ``stop`` may have ended it."""
-    newer = position.anchors[: position.anchors.index(stop)]
-    return set(names).issuperset(newer)
-
-
-def _stop(position: Position) -> str | None:
-    """Return the oldest usable anchor, so that the answer contains the newer ones; None if there are no newer ones."""
-    usable = [name for name in position.anchors if can_stop(name)]
-    return usable[-1] if len(usable) > 1 else None
 
 
 async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
@@ -171,7 +157,7 @@ def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
     """Return True if the answer reaches back to ``moment``, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
-    if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
+    if len(witnesses) == _WITNESSES and all(ends_before(source.config, ad, before) for ad in witnesses):
         return True
     return await _is_everything(source, schedd, ads)
 
@@ -188,11 +174,11 @@ async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> b
     found = names_of(source.config, probe)[0]
     if found == names[-1]:
         return True
-    misunderstood = found == names[0] or (found not in names and _entered(probe[0]) > _entered(ads[0]))
+    misunderstood = found == names[0] or (found not in names and _status_time(probe[0]) > _status_time(ads[0]))
     return misunderstood and len(ads) < _FEWEST_READ
 
 
-def _entered(ad: JobAd) -> int:
+def _status_time(ad: JobAd) -> int:
     text = ad.row.get("EnteredCurrentStatus", "")
     return int(text) if text.isdecimal() else 0
 
@@ -247,11 +233,11 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         while (piece := await to_thread.run_sync(_read, source, file, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = msgspec.structs.replace(checkpoint, files={**checkpoint.files, file.name: done})
-            batch = await classify(source, _chosen(source, checkpoint, file, piece.ads))
+            batch = await classify(source, _select(source, checkpoint, file, piece.ads))
             yield batch if again else checkpoint.batch(batch)
         context.report_progress(number / len(found))
     if not again:
-        yield _caught_up(checkpoint, files).batch()
+        yield _catch_up(checkpoint, files).batch()
 
 
 def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
@@ -266,7 +252,7 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
             )
 
 
-def _caught_up(checkpoint: Checkpoint, files: Sequence[HistoryFile]) -> Checkpoint:
+def _catch_up(checkpoint: Checkpoint, files: Sequence[HistoryFile]) -> Checkpoint:
     """Return the checkpoint after all files were read. A file stays current until a newer one exists at its path.
 
     If a path has no file any more, no position is forgotten: its file system may not be mounted.
@@ -281,14 +267,14 @@ def _caught_up(checkpoint: Checkpoint, files: Sequence[HistoryFile]) -> Checkpoi
     return msgspec.structs.replace(checkpoint, current=current)
 
 
-def _chosen(source: Source, checkpoint: Checkpoint, file: HistoryFile, ads: Sequence[JobAd]) -> Sequence[JobAd]:
+def _select(source: Source, checkpoint: Checkpoint, file: HistoryFile, ads: Sequence[JobAd]) -> Sequence[JobAd]:
     """Return the ads to process. ``earliest`` only applies to a path until a run has caught up with it."""
     if source.again:
-        return wanted_again(source, ads)
+        return select_ads(source, ads)
     if str(file.history) in checkpoint.current or checkpoint.earliest is None:
         return ads
     earliest = checkpoint.earliest
-    return [ad for ad in ads if not ended_before(source.config, ad, earliest)]
+    return [ad for ad in ads if not ends_before(source.config, ad, earliest)]
 
 
 def _find(paths: Sequence[Path]) -> list[HistoryFile]:
@@ -339,7 +325,7 @@ def _read(source: Source, file: HistoryFile, start: int) -> Piece:
     if text and _fingerprint(file.path) != file.name:
         raise AuditordError(f"{file.path} was rotated while it was read; the next run reads the rest")
     texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
-    columns = wanted_columns(source.config)
+    columns = list_columns(source.config)
     return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)
 
 
@@ -363,38 +349,30 @@ async def collect_folder(source: Source) -> AsyncIterator[Batch]:
     Raises:
         AuditordError: the folder or a file cannot be read, or a file cannot be removed.
     """
-    if source.config.per_job_history_dir is None:
+    context, path = source.context, source.config.per_job_history_dir
+    if path is None:
         return
-    with _opened(source.config.per_job_history_dir) as folder:
-        async for batch in _collect(source, folder):
-            yield batch
-
-
-async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]:
-    context = source.context
-    remaining = iter(await to_thread.run_sync(_list, folder))
-    while chunk := list(islice(remaining, _CHUNK)):
-        texts, refused = await to_thread.run_sync(_read_files, folder, chunk)
-        files = await to_thread.run_sync(_parsed, source, texts, abandon_on_cancel=True)
-        for unsafe in refused:
-            context.log.error("%s", unsafe)
-        if source.again:
-            yield await classify(source, wanted_again(source, [file.ad for file in files]))
-            continue
-        known = await context.seen([file.key for file in files])
-        if not context.dry_run:
-            await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
-        yield await _classified(source, [file for file in files if file.key not in known])
-
-
-async def _classified(source: Source, files: Sequence[JobFile]) -> Batch:
-    batch = await classify(source, [file.ad for file in files])
-    until = source.context.now() + _REMEMBERED
-    return replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)})
+    with _open_folder(path) as folder:
+        remaining = iter(await to_thread.run_sync(_list, folder))
+        while chunk := list(islice(remaining, _CHUNK)):
+            texts, refused = await to_thread.run_sync(_read_files, folder, chunk)
+            files = await to_thread.run_sync(_parse_files, source, texts, abandon_on_cancel=True)
+            for unsafe in refused:
+                context.log.error("%s", unsafe)
+            if source.again:
+                yield await classify(source, select_ads(source, [file.ad for file in files]))
+                continue
+            known = await context.seen([file.key for file in files])
+            if not context.dry_run:
+                await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
+            new = [file for file in files if file.key not in known]
+            batch = await classify(source, [file.ad for file in new])
+            until = context.now() + _REMEMBERED
+            yield replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in new), until)})
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[SharedFolder, None, None]:
+def _open_folder(path: Path) -> Generator[SharedFolder, None, None]:
     try:
         with SharedFolder.opened(path) as folder:
             yield folder
@@ -413,22 +391,21 @@ def _read_files(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, b
     refused: list[UnsafePath] = []
     for name in names:
         try:
-            texts[name] = _content(folder, name)
+            with folder.open_file(name) as file:
+                content = file.read(_LONGEST + 1)
         except UnsafePath as error:
             refused.append(error)
+            continue
+        if len(content) <= _LONGEST:
+            texts[name] = content
+        else:
+            text = f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is not a job's ad; check it"
+            refused.append(UnsafePath(text))
     return texts, refused
 
 
-def _content(folder: SharedFolder, name: str) -> bytes:
-    with folder.open_file(name) as file:
-        content = file.read(_LONGEST + 1)
-    if len(content) > _LONGEST:
-        raise UnsafePath(f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is not a job's ad; check it")
-    return content
-
-
-def _parsed(source: Source, texts: Mapping[str, bytes]) -> list[JobFile]:
-    columns = wanted_columns(source.config)
+def _parse_files(source: Source, texts: Mapping[str, bytes]) -> list[JobFile]:
+    columns = list_columns(source.config)
     return [
         JobFile(
             name,

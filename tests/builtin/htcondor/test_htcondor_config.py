@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from auditord_builtin.htcondor.ads import parse_ad
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import AUDITOR_COMPONENTS, HTCondorConfig, import_config
-from auditord_builtin.htcondor.query import is_harmless, wanted_columns
+from auditord_builtin.htcondor.query import is_harmless, list_columns
 from auditord_hookspecs.mapping import build_components, build_meta, find_site
 
 DOCUMENT: dict[str, Any] = {
@@ -185,7 +185,7 @@ def test_figures_that_do_not_fit_are_remarked_on(options: dict[str, Any], remark
 
 def test_a_request_that_does_not_matter_makes_no_ad_suspicious() -> None:
     """Submit tools write this expression. Among thousands of suspicious ads, a harmful one would not be found."""
-    columns = wanted_columns(HTCondorConfig())
+    columns = list_columns(HTCondorConfig())
     request = "RequestMemory = ifthenelse(MemoryUsage isnt undefined,MemoryUsage,128)\nMemoryUsage = f(1)\n"
     known = "JobUniverse = 5\nCpusProvisioned = 1\nMemoryProvisioned = 128\nGPUsProvisioned = 0\n"
     for text, harmless in ((known, True), (known.replace("5", "11"), False), ("JobUniverse = 5\n", False)):

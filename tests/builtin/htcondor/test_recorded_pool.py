@@ -16,7 +16,7 @@ from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
-from auditord_builtin.htcondor.query import wanted_columns
+from auditord_builtin.htcondor.query import list_columns
 from auditord_hookspecs import Batch, Produced
 from auditord_hookspecs.outcomes import Converted, Skipped
 from tests.builtin.htcondor.history_player import Player, history_text, json_text, one_line, read_ads
@@ -71,7 +71,7 @@ TEXTS = {"ap1@example.org#12.3#1795331711": "undefined", "ap1@example.org#12.4#1
 @pytest.mark.parametrize(("name", "cut"), [("json_local_weird", cut_json), ("jsonl_local_weird", cut_json_lines)])
 def test_json_gives_the_figures_of_the_ledger(name: str, cut: Any) -> None:
     with Evaluator() as evaluator:
-        ads = [read_ad(evaluator, text, wanted_columns(CONFIG)) for text in cut(recorded(f"{name}.out"))]
+        ads = [read_ad(evaluator, text, list_columns(CONFIG)) for text in cut(recorded(f"{name}.out"))]
     truth = ledger("af_separated_remote_weird")
     assert len(ads) == len(truth)
     for ad in ads:
@@ -83,8 +83,7 @@ def test_json_gives_the_figures_of_the_ledger(name: str, cut: Any) -> None:
 def test_bytes_that_are_no_text_are_kept_as_replacements() -> None:
     with Evaluator() as evaluator:
         ads = [
-            read_ad(evaluator, text, wanted_columns(CONFIG))
-            for text in cut_json_lines(recorded("jsonl_local_bytes.out"))
+            read_ad(evaluator, text, list_columns(CONFIG)) for text in cut_json_lines(recorded("jsonl_local_bytes.out"))
         ]
     assert [ad.row["VoName"] for ad in ads] == ["ctl\x01\x02x", "bad\ufffd\ufffdbytes"]
 
@@ -130,7 +129,7 @@ def check(batches: Sequence[Batch], truth: Mapping[str, LedgerLine]) -> None:
 def test_the_ad_that_ends_the_library_is_kept_whole() -> None:
     [text] = recorded_ads(POISON)
     with Evaluator() as evaluator:
-        [ad] = (read_ad(evaluator, text, wanted_columns(CONFIG)) for text in [text])
+        [ad] = (read_ad(evaluator, text, list_columns(CONFIG)) for text in [text])
     assert ad.text == text
     assert ad.reason is not None
     assert "SIGSEGV" in ad.reason
