@@ -19,7 +19,8 @@ from auditord_builtin.kubernetes.following import Draft, TrackedPods, read_pods
 from auditord_builtin.kubernetes.reading import PodEvent
 from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.epilog.collecting import FORGOTTEN, JobNote, unknown
+from auditord_builtin.slurm.epilog.asking import FORGOTTEN, unknown
+from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import Batch, Provenance, Quarantined, Window
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over

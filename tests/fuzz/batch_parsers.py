@@ -10,19 +10,19 @@ from auditord_builtin.htcondor.ads import (
     ad_name,
     cut_json,
     cut_json_lines,
+    follow_references,
     parse_ad,
     parse_separated,
-    reached,
     since,
     split_ads,
 )
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import literals
-from auditord_builtin.htcondor.query import wanted_columns
+from auditord_builtin.htcondor.query import list_columns
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import Converter
-from auditord_builtin.slurm.epilog.collecting import JobNote, read_folder
+from auditord_builtin.slurm.epilog.notes import JobNote, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS, parse_job
 from auditord_builtin.slurm.query import TableReader
 from auditord_builtin.slurm.runs import Table, find_runs
@@ -83,7 +83,7 @@ def _parse_scontrol(text: bytes) -> None:
 
 
 _CONDOR: Final = HTCondorConfig(schedd_names=("s1",))
-_CONDOR_COLUMNS: Final = wanted_columns(_CONDOR)
+_CONDOR_COLUMNS: Final = list_columns(_CONDOR)
 _WORD: Final = "_00112233aabbccdd_"
 
 
@@ -105,7 +105,7 @@ def _parse_ad(text: str) -> None:
         attributes = parse_ad(text)
     except InvalidRecord:
         return
-    reached(attributes, _CONDOR_COLUMNS)
+    follow_references(attributes, _CONDOR_COLUMNS)
     _convert_ad(JobAd(literals(attributes, _CONDOR_COLUMNS)))
 
 

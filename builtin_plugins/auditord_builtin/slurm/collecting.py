@@ -1,10 +1,9 @@
-"""Collect finished jobs with sacct, and list the jobs of a period for audits."""
+"""Collect finished jobs with sacct."""
 
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 import msgspec
@@ -14,24 +13,19 @@ from msgspec.structs import replace
 
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import Converter
-from auditord_builtin.slurm.query import ENVIRONMENT, Piece, Query, read_period, stream_query
-from auditord_builtin.slurm.runs import RUNNING, Found, Run, find_runs, has_no_time
+from auditord_builtin.slurm.query import Piece, Query, read_period, stream_query
+from auditord_builtin.slurm.runs import RUNNING, Found, Run, find_runs
 from auditord_hookspecs import (
     AuditordError,
     Batch,
     CollectorContext,
     Column,
-    CommandFailed,
-    Context,
     InvalidRecord,
-    JobChoice,
     PanelContext,
     PanelPart,
-    Reach,
     Table,
     Window,
 )
-from auditord_hookspecs.mapping import parse_instant
 from auditord_hookspecs.outcomes import Outcomes, restore
 from auditord_hookspecs.panels import table_of_runs
 
@@ -39,8 +33,11 @@ JOBS_AT_ONCE: Final = 200
 """The number of job ids per call of sacct."""
 
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
+
 _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # not 0, which sacct treats as no start time
+
 _MARGIN: Final = timedelta(days=1)
+
 _JUMP: Final = timedelta(hours=1)
 """The time between two runs after which the clock is suspected to be ahead, unless ``overlap`` is longer."""
 
@@ -100,38 +97,30 @@ def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Ba
     return _NewJobs(config, context).batches()
 
 
-def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     """Collect the context's jobs, or those that ended within its window, again and without a checkpoint.
 
     Raises:
         AuditordError: the job ids are not valid.
         CommandFailed: sacct failed.
     """
-    if context.window is not None:
-        return _collect_window(config, context, context.window)
-    return _collect_jobs(config, context, context.job or JobChoice(""))
-
-
-async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
     now = context.now()
     remember = now + config.memory + _MARGIN
-    period = Window(period.start, min(period.stop, now - config.lag))  # the steps of later jobs may not be known yet
-    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
-        async for piece in pieces:
-            yield await account_for(config, piece.found, remember)
-            _report(context, period, piece)
-
-
-async def _collect_jobs(
-    config: JobsConfig, context: CollectorContext, choice: JobChoice
-) -> AsyncGenerator[Batch, None]:
-    jobs, now = choice.job_id.split(","), context.now()
+    if (period := context.window) is not None:
+        period = Window(period.start, min(period.stop, now - config.lag))  # the steps of later jobs may be unknown yet
+        async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
+            async for piece in pieces:
+                yield await account_for(config, piece.found, remember)
+                _report(context, period, piece)
+        return
+    job_id = "" if context.job is None else context.job.job_id
+    jobs = job_id.split(",")
     if not all(map(_JOB_ID.fullmatch, jobs)):
-        raise AuditordError(f"{choice.job_id!r} is not a job id: write ids such as 42, 42_7 or 42+1, with commas")
+        raise AuditordError(f"{job_id!r} is not a job id: write ids such as 42, 42_7 or 42+1, with commas")
     query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), config.reads_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
-            yield await account_for(config, find_runs(table, query.window), now + config.memory + _MARGIN)
+            yield await account_for(config, find_runs(table, query.window), remember)
 
 
 class _NewJobs:
@@ -172,9 +161,7 @@ class _NewJobs:
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
             async for piece in pieces:
                 recent = self._until - max(config.overlap, _JUMP)
-                if known.jumped_from is not None and any(
-                    _ended_after(run, recent) for run in piece.found.runs.values()
-                ):
+                if known.jumped_from is not None and any(_ends_after(run, recent) for run in piece.found.runs.values()):
                     known = structs.replace(known, jumped_from=None)
                 if piece.until is not None:
                     self._checkpoint = structs.replace(known, until=max(done, piece.until))
@@ -215,7 +202,7 @@ class _NewJobs:
         return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
 
 
-def _ended_after(run: Run, moment: datetime) -> bool:
+def _ends_after(run: Run, moment: datetime) -> bool:
     try:
         return run.end is not None and run.end >= moment
     except InvalidRecord:
@@ -289,96 +276,3 @@ async def show_state(context: PanelContext) -> Sequence[PanelPart]:
         ("Last rescan", checkpoint.rescanned),
     ]
     return [Table([Column("Position"), Column("Time")], rows), table_of_runs(await context.last_runs())]
-
-
-_PURGE: Final = re.compile(
-    r"^\s*PurgeJobAfter\s*=\s*(?:NONE|(\d+)\s*(hours?|days?|months?))\*?\s*$", re.MULTILINE | re.IGNORECASE
-)
-_UNITS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "month": timedelta(days=28)}
-"""The shortest length of each unit in slurmdbd.conf, so that purged jobs never count as extra records."""
-
-_ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """List the jobs that ended within the window, and count those that are still running.
-
-    Raises:
-        CommandFailed: sacct failed.
-    """
-    async with aclosing(collect_again(config, context)) as batches:
-        async for batch in batches:
-            yield batch
-    if context.window is not None:
-        yield Batch(skipped={"still running": await _still_running(config, context, context.window)})
-
-
-async def _still_running(config: JobsConfig, context: CollectorContext, window: Window) -> int:
-    now, count = context.now(), 0
-    query = Query(Window(now - timedelta(seconds=1), now), tuple(RUNNING), steps=False)
-    async with aclosing(stream_query(config, context, query)) as tables:
-        async for table in tables:
-            count += sum(_began_before(run, window.stop) for run in find_runs(table, None).runs.values())
-    return count
-
-
-def _began_before(run: Run, moment: datetime) -> bool:
-    text = run.allocation["Start"]
-    try:
-        return not has_no_time(text) and parse_instant(text) < moment
-    except InvalidRecord:
-        return False
-
-
-async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
-    """Return since when slurmdbd keeps jobs, and since when the collector reads them."""
-    known = await source_reach(config, context)
-    if context.checkpoint is None:
-        return replace(known, collects=config.earliest_datetime or context.now())
-    return replace(known, collects=restore(context.checkpoint, Checkpoint).earliest)
-
-
-async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
-    """Return since when slurmdbd keeps jobs. If sacctmgr does not say, the first listed job decides."""
-    found = _PURGE.search(await shown_configuration(config, context))
-    if found is None:
-        return Reach()
-    if found[1] is None:
-        return Reach(_ALWAYS)
-    return Reach(context.now() - int(found[1]) * _UNITS[found[2].lower().removesuffix("s")])
-
-
-async def shown_configuration(config: JobsConfig, context: Context) -> str:
-    """Return sacctmgr's output about the configuration; empty if its path is unknown or it fails."""
-    arguments = ("--noheader", "--parsable2", "show", "configuration")
-    unknown = "cannot tell how long slurmdbd keeps jobs and who can see them"
-    return await _output_beside(config, context, "sacctmgr", arguments, unknown)
-
-
-async def cluster_configuration(config: JobsConfig, context: Context) -> str:
-    """Return scontrol's output about the cluster's configuration; empty if its path is unknown or it fails."""
-    return await _output_beside(config, context, "scontrol", ("show", "config"), "cannot tell what Slurm measures")
-
-
-async def _output_beside(
-    config: JobsConfig, context: Context, program: str, arguments: Sequence[str], unknown: str
-) -> str:
-    argv = _beside(config.sacct, program)
-    if argv is None:
-        return ""
-    try:
-        result = await context.run_command(
-            [*argv, *arguments], timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
-        )
-    except CommandFailed as error:
-        context.log.info("%s: %s", unknown, error)
-        return ""
-    return result.stdout.decode(errors="replace")
-
-
-def _beside(sacct: Sequence[str], program: str) -> list[str] | None:
-    """Return the command of a program in sacct's folder, without sacct's options; None if no word names sacct."""
-    for number, word in enumerate(sacct):
-        if PurePosixPath(word).name == "sacct":
-            return [*sacct[:number], str(PurePosixPath(word).with_name(program))]
-    return None

@@ -67,16 +67,6 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
 _CPU_FIGURES: Final = frozenset({"UserCPU", "SystemCPU", "AveCPU", "MinCPU"})
 
 
-def _is_cpu_figure(rule: ComponentRule) -> bool:
-    key = rule.key or ""
-    return key in _CPU_FIGURES or (key.startswith("TRESUsage") and rule.sub_key == "cpu")
-
-
-def _is_never_zero(rule: ComponentRule) -> bool:
-    key, entry = rule.key or "", rule.sub_key
-    return key in _NEVER_ZERO or entry == "energy" or (key.startswith("TRESUsage") and entry in {"mem", "vmem"})
-
-
 Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
@@ -213,14 +203,25 @@ class JobsConfig(RunConfig):
     @cached_property
     def never_zero(self) -> frozenset[str]:
         """The names of components for which zero means that nothing was measured."""
-        return frozenset(rule.name for rule in self.components if _is_never_zero(rule))
+        return frozenset(
+            rule.name
+            for rule in self.components
+            if rule.key in _NEVER_ZERO
+            or rule.sub_key == "energy"
+            or ((rule.key or "").startswith("TRESUsage") and rule.sub_key in {"mem", "vmem"})
+        )
 
     @cached_property
     def cpu_figures(self) -> frozenset[str]:
         """The names of optional components with a CPU time other than TotalCPU, if zeros can be told from unknowns."""
         if MEASURED not in self.columns:
             return frozenset()
-        return frozenset(rule.name for rule in self.components if rule.optional and _is_cpu_figure(rule))
+        return frozenset(
+            rule.name
+            for rule in self.components
+            if rule.optional
+            and (rule.key in _CPU_FIGURES or ((rule.key or "").startswith("TRESUsage") and rule.sub_key == "cpu"))
+        )
 
     @cached_property
     def cpu_time_may_be_missing(self) -> bool:
@@ -351,29 +352,24 @@ def import_config(document: Document) -> ImportedConfig | None:
     _import_filter(result)
     for name in ("sites", "meta"):
         if name in document:
-            rules = [_known(result, name, rule) for rule in document[name]]
+            rules = [_drop_ignored(result, name, rule) for rule in document[name]]
             result.put(name, rules, _META if name == "meta" else "")
-    _import_components(result)
+    if (given := document.get("components")) is None:
+        result.put("components", "auditor", "Cores alone, as AUDITOR's default; leave it out for memory, CPU and GPUs")
+    else:
+        rules = [_drop_ignored(result, "components", rule) for rule in given]
+        result.put("components", rules, "; ".join(_remarks(rules)))
     return result.finished(_TAKEN, _DROPPED)
 
 
 def _import_filter(result: ConfigImport) -> None:
     given = result.section("job_filter")
-    kept = _known(result, "job_filter", given)
+    kept = _drop_ignored(result, "job_filter", given)
     states: Sequence[str] = kept.get("status", ["completed"])
     remark = "AUDITOR's default; without it failed, cancelled and timed-out jobs are accounted for, too"
     if "status" in given:
         remark = "an empty list means every state in which a job is over" if not states else ""
     result.put("job_filter", {**kept, "status": list(states)}, remark)
-
-
-def _import_components(result: ConfigImport) -> None:
-    given = result.document.get("components")
-    if given is None:
-        result.put("components", "auditor", "Cores alone, as AUDITOR's default; leave it out for memory, CPU and GPUs")
-        return
-    rules = [_known(result, "components", rule) for rule in given]
-    result.put("components", rules, "; ".join(_remarks(rules)))
 
 
 def _remarks(rules: Sequence[Document]) -> list[str]:
@@ -388,7 +384,7 @@ def _remarks(rules: Sequence[Document]) -> list[str]:
     return remarks
 
 
-def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML
+def _drop_ignored(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML
     """Return the rule without the keys that AUDITOR ignored, which are reported as dropped."""
     result.drop(rule, _KEYS[section], place=f"{section}.")
     return {key: value for key, value in rule.items() if key in _KEYS[section]}

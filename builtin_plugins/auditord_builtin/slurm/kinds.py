@@ -3,20 +3,12 @@
 import os
 import re
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 from auditord_builtin.slurm import epilog
-from auditord_builtin.slurm.collecting import (
-    JOBS_AT_ONCE,
-    cluster_configuration,
-    collect,
-    list_jobs,
-    reach,
-    shown_configuration,
-    source_reach,
-)
+from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
 from auditord_builtin.slurm.config import (
     CPU_TIME,
     JobsConfig,
@@ -30,6 +22,13 @@ from auditord_builtin.slurm.config import (
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.inventory import (
+    list_jobs,
+    reach,
+    read_cluster_settings,
+    read_database_settings,
+    source_reach,
+)
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
@@ -52,7 +51,10 @@ _LATE: Final = timedelta(days=1)
 async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check the folder of notes, scontrol and, if configured, sacct."""
     yield check_folder(config.spool, "create it as in auditord-slurm.tmpfiles, or set spool to its path")
-    if (late := _late_notes(config.spool, context.now().timestamp())) > 0:
+    late, oldest = 0, (context.now() - _LATE).timestamp()
+    with suppress(OSError), os.scandir(config.spool) as entries:
+        late = sum(entry.stat(follow_symlinks=False).st_mtime < oldest for entry in entries)
+    if late:
         text = f"{late} notes of jobs are older than a day. A note should be read within minutes"
         yield Finding(Severity.WARNING, str(config.spool), text, "see the log of this collector")
     yield await check_program(context, config.scontrol, through=config.through, remedy=_REMEDY)
@@ -73,9 +75,14 @@ async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding,
     yield await _check_accounting(config, context)
     async for finding in _check_privacy(config, context):
         yield finding
-    shown = await cluster_configuration(config, context)
+    shown = await read_cluster_settings(config, context)
     if config.reads_steps and (gathers := _GATHERS.search(shown)) is not None:
-        yield _check_gathering(gathers[1])
+        if gathers[1].lower() not in _GATHERS_NOTHING:
+            yield Finding(Severity.OK, "measuring", f"jobs are measured ({gathers[1]})")
+        else:  # sacct prints zeros
+            text = f"JobAcctGatherType={gathers[1]}: Slurm measures neither CPU time nor memory of jobs, so records "
+            remedy = "set JobAcctGatherType=jobacct_gather/cgroup (or linux) in slurm.conf"
+            yield Finding(Severity.WARNING, "measuring", f"{text}lack them", remedy)
     wants_gpus = any((rule.sub_key or "").startswith("gres/gpu") for rule in config.components)
     # The jobs of a cluster that does not track its GPUs seem to have none.
     if wants_gpus and (line := find_line_to_track_gpus(parse_settings(shown))) is not None:
@@ -115,22 +122,13 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
 
 async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check ``PrivateData``, since hidden jobs look the same as no jobs."""
-    lines = _PRIVATE_DATA.findall(await shown_configuration(config, context))
+    lines = _PRIVATE_DATA.findall(await read_database_settings(config, context))
     if any("jobs" in line.lower().split(",") for line in lines):
         text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
         remedy = "make this user an operator: sacctmgr add user NAME account=root adminlevel=operator"
         yield Finding(Severity.WARNING, "privacy", text, f"{remedy} (unless it is one already)")
     elif lines:
         yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
-
-
-def _check_gathering(gathers: str) -> Finding:
-    """Check ``JobAcctGatherType``, since sacct prints zeros if nothing was measured."""
-    if gathers.lower() not in _GATHERS_NOTHING:
-        return Finding(Severity.OK, "measuring", f"jobs are measured ({gathers})")
-    text = f"JobAcctGatherType={gathers}: Slurm measures neither CPU time nor memory of jobs, so records lack them"
-    remedy = "set JobAcctGatherType=jobacct_gather/cgroup (or linux) in slurm.conf"
-    return Finding(Severity.WARNING, "measuring", text, remedy)
 
 
 def _remarks(config: JobsConfig) -> list[str]:
@@ -141,14 +139,6 @@ def _remarks(config: JobsConfig) -> list[str]:
             "optional: true to leave it out there"
         )
     return remarks
-
-
-def _late_notes(folder: Path, now: float) -> int:
-    try:
-        with os.scandir(folder) as entries:
-            return sum(entry.stat(follow_symlinks=False).st_mtime < now - _LATE.total_seconds() for entry in entries)
-    except OSError:
-        return 0
 
 
 SLURM: Final = CollectorKind(

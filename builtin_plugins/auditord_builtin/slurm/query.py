@@ -171,7 +171,7 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
             async for table in tables:
                 yield table
     except CommandFailed as error:
-        raise naming_option(error, "sacct") from error
+        raise name_option(error, "sacct") from error
 
 
 async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[Table, None]:
@@ -193,7 +193,7 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
     yield Table([*rows, *last.rows], last.unreadable)
 
 
-def naming_option(error: CommandFailed, program: str) -> CommandFailed:
+def name_option(error: CommandFailed, program: str) -> CommandFailed:
     """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
     option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
     if option is None:
@@ -231,10 +231,10 @@ async def read_period(
                         yield Piece(last, None)
                     rows, last = rows + len(table.rows), find_runs(table, part)
         except CommandFailed as error:
-            pace.failed(part, error)
+            pace.shorten(part, error)
             context.log.warning("%s; from %s on, each call of sacct queries %s", error, start, pace.length)
         else:
-            pace.went_well(rows)
+            pace.adapt(rows)
             yield Piece(last or Found({}), part.stop)  # only now is the part complete
             start = part.stop
 
@@ -248,7 +248,7 @@ class _Pace:
         self._careful = 0
         self.length = usual
 
-    def went_well(self, rows: int) -> None:
+    def adapt(self, rows: int) -> None:
         """Lengthen the parts after few rows, and shorten long ones after many."""
         self._careful = max(self._careful - 1, 0)
         if rows <= _FEW and not self._careful:
@@ -256,7 +256,7 @@ class _Pace:
         elif rows > _MANY and self.length > self._usual:
             self.length = max(self.length / 2, self._usual)
 
-    def failed(self, part: Window, error: CommandFailed) -> None:
+    def shorten(self, part: Window, error: CommandFailed) -> None:
         """Shorten the part for a retry from the same start.
 
         Raises:

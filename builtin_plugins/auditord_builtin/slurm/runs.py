@@ -199,7 +199,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
             if not item.is_over:
                 runs[item.key] = item
         elif not item.has_no_end:
-            if _ended_within(item, window):
+            if _ends_within(item, window):
                 runs[item.key] = item
         elif item.is_over:
             endless[item.key] = item
@@ -208,7 +208,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
     return Found(runs, unfinished, broken, endless)
 
 
-def _ended_within(run: Run, window: Window) -> bool:
+def _ends_within(run: Run, window: Window) -> bool:
     """Return True if the run ended within the window, or if its end is unreadable, which the conversion reports."""
     try:
         end = run.end

@@ -7,9 +7,9 @@ import pytest
 
 from auditord.config.kinds import why_not_audited
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm.collecting import reach, source_reach
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.inventory import reach, source_reach
 from auditord_builtin.slurm.kinds import SLURM, SLURM_EPILOG
 from auditord_hookspecs import CommandFailed
 from auditord_hookspecs.checks import Severity

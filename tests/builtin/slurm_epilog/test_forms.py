@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm.epilog.collecting import JobNote, forms
+from auditord_builtin.slurm.epilog.asking import forms
+from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_builtin.slurm.kinds import SLURM_EPILOG
 from auditord_hookspecs import CommandFailed

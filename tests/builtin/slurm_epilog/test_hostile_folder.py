@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from auditord_builtin.slurm.epilog.collecting import read_folder, remove
+from auditord_builtin.slurm.epilog.notes import read_folder, remove
 from tests.other_user import as_nobody, give_to_nobody, needs_root
 
 pytestmark = [needs_root, pytest.mark.timeout(60)]

@@ -1,7 +1,7 @@
 """Collects Slurm jobs from the notes that ``auditord-epilog`` writes when they end.
 
-``script`` is that program. ``collecting`` reads its folder and asks slurmctld about each noted job. ``rows`` parses the
-answers. If they do not suffice, ``collecting`` asks sacct.
+``script`` is that program. ``notes`` reads its folder. ``asking`` asks slurmctld about each noted job or, if the answer
+does not suffice, sacct. ``rows`` parses slurmctld's answers, and ``collecting`` makes the batches.
 """
 
 from auditord_builtin.slurm.epilog.collecting import collect, convert

@@ -133,12 +133,14 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("record_prefix", document.get("record_prefix", "slurm"))
     result.put("record_id", "raw", _RAW)
     result.put("sites", [{"name": document["site_id"]}])
-    result.put("components", "auditor" if rules is None else [_rule(rule) for rule in rules], _remarks(rules or []))
+    result.put(
+        "components", "auditor" if rules is None else [_translate_rule(rule) for rule in rules], _remarks(rules or [])
+    )
     result.remark("", _CALL)
     return result.finished(_TAKEN, _DROPPED)
 
 
-def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
+def _translate_rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
     translated = _with_column(rule)
     if rule.get("key") == "Mem":
         translated |= {"sub_key": "mem", "key_type": "IntegerMega"}
@@ -162,11 +164,7 @@ def _remarks(rules: Sequence[Document]) -> str:
     remarks = ["a job without a value goes to quarantine (AUDITOR's collector failed)"] if rules else []
     if any(rule.get("key") == "Mem" for rule in rules):
         remarks.append("Mem: the memory of all nodes in MiB (AUDITOR: of the last node)")
-    if any(condition.get("key") in {"UserId", "GroupId"} for condition in _conditions(rules)):
+    scores = [score for rule in rules for score in rule.get("scores", ())]
+    if any(each["only_if"].get("key") in {"UserId", "GroupId"} for each in (*rules, *scores) if "only_if" in each):
         remarks.append("UserId and GroupId: the name alone is compared, without the number in parentheses")
     return "; ".join(remarks)
-
-
-def _conditions(rules: Sequence[Document]) -> list[Document]:
-    scores = [score for rule in rules for score in rule.get("scores", ())]
-    return [each["only_if"] for each in (*rules, *scores) if "only_if" in each]

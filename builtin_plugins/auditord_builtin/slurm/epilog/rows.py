@@ -95,20 +95,18 @@ SQUEUE_FORMAT: Final = f"--Format={','.join(f'{name}:{width}|' for name, width i
 
 def parse_squeue(printed: str, raw_id: str) -> Row | None:
     """Return the job with this raw id as a row of sacct (without cluster, with ``Restarts``); None if it is absent."""
-    rows = (_fields(line) for line in printed.splitlines())
-    job = next((row for row in rows if row.get("JobID") == raw_id), None)
+    job: Row | None = None
+    for line in printed.splitlines():
+        values = [value.strip() for value in line.split("|")]
+        if len(values) == len(_WIDTHS) + 1 and values[0] == raw_id:  # JobID is the first field
+            texts = ("" if value in _NOTHING else value for value in values)
+            job = dict(zip(_WIDTHS, texts, strict=False))
+            break
     if job is None or job["ResizeTime"] not in _NEVER:
         return None  # only the database knows the row before a resizing
     shown = f"{job['ArrayJobID']}_{job['ArrayTaskID']}" if job["ArrayTaskID"] else raw_id
     part = f"{job['HetJobID']}+{job['HetJobOffset']}" if job["HetJobID"] else shown
     return controller_row(raw_id, part, {column: job[name] for column, name in _OF_SQUEUE.items()})
-
-
-def _fields(line: str) -> Mapping[str, str]:
-    values = [value.strip() for value in line.split("|")]
-    if len(values) != len(_WIDTHS) + 1:
-        return {}
-    return {name: "" if value in _NOTHING else value for name, value in zip(_WIDTHS, values, strict=False)}
 
 
 def parse_json(printed: str, raw_id: str) -> Row | None:
@@ -127,27 +125,28 @@ def _row_of_json(raw_id: str, job: Json) -> Row | None:
     names = {"User": "user_name", "Group": "group_name", "Account": "account", "QOS": "qos"}
     texts = {"Partition": "partition", "NodeList": "nodes", "AllocTRES": "tres_alloc_str"}
     numbers = {"Submit": "submit_time", "Restarts": "restart_cnt", "NNodes": "node_count", "NCPUS": "cpus"}
+    flags: list[Any] = [job["job_state"]] if isinstance(job["job_state"], str) else list(job["job_state"])
     columns: dict[str, str] = {
         **{column: job[name] for column, name in {**names, **texts}.items()},
         **{column: str(_number(job[name])) for column, name in numbers.items()},
         "UID": str(job["user_id"]),
         "GID": str(job["group_id"]),
-        "State": _state(job["job_state"]),
+        "State": "COMPLETING" if "COMPLETING" in flags else str(flags[0]),
         "Start": str(start),
         "End": str(end),
-        "Elapsed": _elapsed(job, start, end),
+        "Elapsed": _format_elapsed(job, start, end),
     }
-    return controller_row(raw_id, _shown_id(job, raw_id), columns)
+    return controller_row(raw_id, _format_id(job, raw_id), columns)
 
 
-def _shown_id(job: Json, raw_id: str) -> str:
+def _format_id(job: Json, raw_id: str) -> str:
     het, array, task = _number(job.get("het_job_id")), _number(job.get("array_job_id")), job.get("array_task_id")
     if het:
         return f"{het}+{_number(job['het_job_offset'])}"
     return f"{array}_{_number(task)}" if array and _is_set(task) else raw_id
 
 
-def _elapsed(job: Json, start: int, end: int) -> str:
+def _format_elapsed(job: Json, start: int, end: int) -> str:
     """Return how long the job ran, as ``00:00:seconds``. Slurm's own run time restarts after a suspension."""
     resumed = _number(job.get("suspend_time"))
     seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
@@ -162,11 +161,6 @@ def _number(value: Any) -> int:  # Any: the same
     if isinstance(value, Mapping):
         return int(cast("Json", value)["number"]) if _is_set(value) else 0
     return int(value or 0)
-
-
-def _state(value: Any) -> str:  # Any: a text, or a list of flags
-    flags = [value] if isinstance(value, str) else list(value)
-    return "COMPLETING" if "COMPLETING" in flags else str(flags[0])
 
 
 _ALLOCATED: Final = ("TRES", "AllocTRES")
@@ -218,7 +212,12 @@ def parse_job(printed: str) -> Row | None:
         "GID": group["number"],
         "AllocTRES": fields.get("AllocTRES") or fields.get("TRES") or "",
     }
-    return controller_row(head["raw"], _scontrol_id(head), columns)
+    job_id = head["raw"]
+    if head["het"]:
+        job_id = f"{head['het']}+{head['offset']}"
+    elif head["array"]:
+        job_id = f"{head['array']}_{head['task']}"
+    return controller_row(head["raw"], job_id, columns)
 
 
 def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
@@ -226,15 +225,11 @@ def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
     names = [match[1] for match in found]
     if len(set(names)) != len(names) or not _MANDATORY.issubset(names) or names != sorted(names, key=_ORDER.index):
         return None
-    return {key[1]: _value(key[1], printed[key.end() : following.start()]) for key, following in pairwise(found)}
-
-
-def _value(name: str, text: str) -> str:
-    """Return the value up to the first blank, where other fields begin. Only owners' names can contain blanks."""
-    return text.strip() if name in {"UserId", "GroupId"} else text.split(maxsplit=1)[0] if text[:1].strip() else ""
-
-
-def _scontrol_id(head: "re.Match[str]") -> str:
-    if head["het"]:
-        return f"{head['het']}+{head['offset']}"
-    return f"{head['array']}_{head['task']}" if head["array"] else head["raw"]
+    fields: dict[str, str] = {}
+    for key, following in pairwise(found):
+        text = printed[key.end() : following.start()]
+        if key[1] in {"UserId", "GroupId"}:  # only owners' names can contain blanks
+            fields[key[1]] = text.strip()
+        else:  # other values end at the first blank, where other fields begin
+            fields[key[1]] = text.split(maxsplit=1)[0] if text[:1].strip() else ""
+    return fields
