@@ -20,9 +20,9 @@ from auditord_builtin.kubernetes.pods import (
     Resources,
     Runs,
     Spec,
-    bound_runs,
-    known,
-    reserved_since,
+    find_reservation,
+    if_known,
+    limit_runs,
 )
 from auditord_hookspecs import InvalidRecord
 
@@ -102,7 +102,7 @@ def observe_size(pod: Pod, sizes: Sizes, earlier: Pod | None, at: datetime) -> S
         earlier: the version before it.
         at: when the size changed, if it did.
     """
-    if (since := reserved_since(pod)) is None:
+    if (since := find_reservation(pod)) is None:
         return sizes
     try:
         size = _read_size(pod, at if sizes else since, sizes[-1] if sizes else None, earlier)
@@ -185,7 +185,7 @@ def _read(where: str, given: Quantities | None) -> Amounts:
     return found
 
 
-def granted(spec: Spec, size: Size, bound: ResourceBound) -> Amounts:
+def count_resources(spec: Spec, size: Size, bound: ResourceBound) -> Amounts:
     """Return the limits or requests of a pod at one of its sizes, as the scheduler counts them.
 
     Containers run concurrently, so they add up. Init containers run before them, one after the other, so the largest
@@ -240,16 +240,21 @@ class Holding:
         self.sizes: Final = sizes or (_read_size(pod, stop),)
         self._spec = pod.spec
         self._overhead = _read("overhead", pod.spec.overhead)
-        self._life = reserved_since(pod) or stop, stop
+        self._life = find_reservation(pod) or stop, stop
         if sizes:  # the conditions may have been lost since
             self._life = min(self._life[0], sizes[0].since), stop
-        start = known(pod.status.start_time) or stop
-        observed = {name: list(bound_runs(spans, stop)) for name, spans in runs.items()}
-        self._runs: Mapping[str, Sequence[Span]] = observed or {name: [(start, stop)] for name in _unobserved(pod)}
+        start = if_known(pod.status.start_time) or stop
+        observed = {name: list(limit_runs(spans, stop)) for name, spans in runs.items()}
+        if not observed and pod.status.phase != "Pending":
+            # Statuses are lost when a pod is evicted. Then its containers count for the pod's whole time, except those
+            # whose status says that they wait (for an image).
+            waiting = {status.name for status in pod.status.container_statuses or () if status.waits}
+            observed = {each.name: [(start, stop)] for each in pod.spec.containers if each.name not in waiting}
+        self._runs: Mapping[str, Sequence[Span]] = observed
 
     def amounts(self, bound: ResourceBound) -> Amounts:
         """Return the limits or requests at the last size."""
-        return granted(self._spec, self.sizes[-1], bound)
+        return count_resources(self._spec, self.sizes[-1], bound)
 
     def while_reserved(self, weight: Weight, shares: Callable[[Size], Decimal] | None = None) -> Decimal:
         """Return a quantity times seconds, from the scheduling of the pod to its end.
@@ -260,7 +265,7 @@ class Holding:
         """
 
         def amount(size: Size) -> Decimal:
-            return _weigh(granted(self._spec, size, "requests"), weight) + (shares(size) if shares else _NONE)
+            return _weigh(count_resources(self._spec, size, "requests"), weight) + (shares(size) if shares else _NONE)
 
         return _integrate(self.sizes, [self._life], amount)
 
@@ -288,17 +293,6 @@ class Holding:
             return _weigh(whole, weight) + _weigh(overhead, weight) + (shares(size) if shares else _NONE)
 
         return total + _integrate(self.sizes, _unite(self._runs.values()), common)
-
-
-def _unobserved(pod: Pod) -> Iterable[str]:
-    """Return the containers that may have run unobserved. They count for the pod's whole time.
-
-    Statuses are lost when a pod is evicted. Containers whose status says that they wait (for an image) are left out.
-    """
-    if pod.status.phase == "Pending":
-        return ()
-    waiting = {status.name for status in pod.status.container_statuses or () if status.waits}
-    return [each.name for each in pod.spec.containers if each.name not in waiting]
 
 
 def _weigh(amounts: Amounts, weight: Weight) -> Decimal:

@@ -26,8 +26,8 @@ from auditord_builtin.kubernetes.following import (
     read_missing_claims,
     read_pods,
 )
-from auditord_builtin.kubernetes.pods import Pod, known
-from auditord_builtin.kubernetes.reading import ALL, Cluster, opened, pages
+from auditord_builtin.kubernetes.pods import Pod, if_known
+from auditord_builtin.kubernetes.reading import ALL, open_cluster, pages
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -102,6 +102,15 @@ async def ask_all(
     """
     answers, trouble = dict[str, Metrics](), list[str]()
     waiting = list(reversed(wanted))
+    token = options.token.get_secret_value() if options.token else None
+    http = HttpOptions(
+        tls=options.tls,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        timeout=options.timeout,
+        connections=_AT_ONCE,
+        max_answer=_MAX_BODY,
+        attempts=1,  # the next run retries
+    )
 
     async def work(client: HttpClient) -> None:
         while waiting and not trouble:
@@ -113,25 +122,12 @@ async def ask_all(
 
     try:
         with anyio.move_on_after(_TIME_PER_RUN.total_seconds()):
-            async with context.http(_http(options)) as client, anyio.create_task_group() as group:
+            async with context.http(http) as client, anyio.create_task_group() as group:
                 for _ in range(_AT_ONCE):
                     group.start_soon(work, client)
     except AuditordError as error:
         trouble.append(f"prometheus: {error}")
     return answers, trouble[0] if trouble else None
-
-
-def _http(options: Prometheus) -> HttpOptions:
-    """Return HTTP options with a single attempt per query, since the next run retries."""
-    token = options.token.get_secret_value() if options.token else None
-    return HttpOptions(
-        tls=options.tls,
-        headers={"Authorization": f"Bearer {token}"} if token else {},
-        timeout=options.timeout,
-        connections=_AT_ONCE,
-        max_answer=_MAX_BODY,
-        attempts=1,
-    )
 
 
 async def _ask(client: HttpClient, options: Prometheus, finished: PodToConvert) -> Metrics:
@@ -184,7 +180,7 @@ def _answer(answer: HttpAnswer) -> _Data:
 def fill_in(query: str, finished: PodToConvert) -> str:
     """Replace ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}`` and ``{seconds}`` (the pod's time) in a query."""
     pod = finished.pod
-    start = known(pod.status.start_time) or _stop(finished)
+    start = if_known(pod.status.start_time) or _stop(finished)
     texts = {
         "namespace": pod.metadata.namespace,
         "podname": pod.metadata.name,
@@ -210,16 +206,14 @@ async def collect(config: KubernetesConfig, context: CollectorContext) -> AsyncI
     Raises:
         AuditordError: the cluster or a namespace could not be read. The other namespaces were.
     """
-    batches = _read_new(config, context) if context.window is None else _read_window(config, context, context.window)
-    async for batch in batches:
-        yield batch
-
-
-async def _read_new(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+    if context.window is not None:
+        async for batch in _read_window(config, context, context.window):
+            yield batch
+        return
     tracked = TrackedPods(await context.pending())
     fault: AuditordError | None = None
     try:
-        async with opened(config) as cluster:
+        async with open_cluster(config) as cluster:
             async for batch in Run(config, context, cluster, tracked).batches():
                 yield batch
     except AuditordError as error:  # raise later, since pods that wait for metrics need no API server
@@ -239,7 +233,7 @@ async def _read_window(config: KubernetesConfig, context: CollectorContext, wind
     stops = (each.finished.stop for each in waiting.values())
     if left := sum(stop is not None and window.start <= stop < window.stop for stop in stops):
         yield Batch(skipped={"waits for its metrics": left})
-    async with opened(config) as cluster:
+    async with open_cluster(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, PAGE_SIZE):
                 tracked = TrackedPods({})
@@ -262,21 +256,20 @@ async def _settle(
     """
     now, options = context.now(), config.prometheus
     if options is not None:
-        _correct_times(tracked, now)
+        for pod in list(tracked.waiting.values()):
+            if max(pod.since, pod.due - _PAUSE) > now:  # the clock was ahead
+                tracked.wait(msgspec.structs.replace(pod, since=min(pod.since, now), due=now))
         due = [pod for pod in tracked.waiting.values() if pod.due <= now and not _enough(options, pod, now)]
         await _ask_due(options, context, tracked, due)
     ready = [pod for pod in tracked.waiting.values() if at_once or _enough(options, pod, now)]
     for start in range(0, len(ready), PAGE_SIZE):
-        yield _batch(config, context, tracked, ready[start : start + PAGE_SIZE])
+        draft = Draft(config, tracked, (), context.now(), Window(context.now(), context.now()))
+        for waiting in ready[start : start + PAGE_SIZE]:
+            draft.emit(waiting.finished)
+            tracked.settle(waiting.finished.pod.uid)
+        yield draft.batch()
     if changes := tracked.changes():
         yield Batch(pending=changes)
-
-
-def _correct_times(tracked: TrackedPods, now: datetime) -> None:
-    """Bring times of waiting pods forward that are in the future, because the clock was ahead."""
-    for pod in list(tracked.waiting.values()):
-        if max(pod.since, pod.due - _PAUSE) > now:
-            tracked.wait(msgspec.structs.replace(pod, since=min(pod.since, now), due=now))
 
 
 async def _ask_due(
@@ -292,12 +285,8 @@ async def _ask_due(
         context.log.warning("no metrics for %d pods: %s", len(complaints), complaints[0])
     for waiting in due:
         if (answer := answers.get(waiting.finished.pod.uid)) is not None:
-            tracked.wait(_after_answer(waiting, answer, context.now()))
-
-
-def _after_answer(waiting: WaitingPod, answer: Metrics, now: datetime) -> WaitingPod:
-    finished = msgspec.structs.replace(waiting.finished, metrics=dict(answer.found))
-    return WaitingPod(finished, waiting.since, now + _PAUSE, waiting.attempts + 1)
+            finished = msgspec.structs.replace(waiting.finished, metrics=dict(answer.found))
+            tracked.wait(WaitingPod(finished, waiting.since, context.now() + _PAUSE, waiting.attempts + 1))
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
@@ -305,16 +294,6 @@ def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> b
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
     return waiting.attempts >= _ATTEMPTS or now - waiting.since >= options.patience
-
-
-def _batch(
-    config: KubernetesConfig, context: CollectorContext, tracked: TrackedPods, ready: Sequence[WaitingPod]
-) -> Batch:
-    draft = Draft(config, tracked, (), context.now(), Window(context.now(), context.now()))
-    for waiting in ready:
-        draft.emit(waiting.finished)
-        tracked.settle(waiting.finished.pod.uid)
-    return draft.batch()
 
 
 async def reach(config: KubernetesConfig, context: CollectorContext) -> Reach:
@@ -334,20 +313,18 @@ async def check(config: KubernetesConfig, context: Context) -> AsyncGenerator[Fi
         return
     context.log.debug("listing one pod of each namespace")
     try:
-        async with opened(config) as cluster:
+        async with open_cluster(config) as cluster:
             for scope in config.scopes:
-                yield await _check_scope(cluster, scope)
+                subject = "all namespaces" if scope == ALL else f"namespace {scope}"
+                try:
+                    await cluster.page(scope, 1, "")
+                except AuditordError as error:
+                    remedy = "can this account list and watch pods there?"
+                    yield Finding(Severity.FAILURE, subject, str(error), remedy)
+                else:
+                    yield Finding(Severity.OK, subject, "pods can be listed")
     except AuditordError as error:
         yield Finding(Severity.FAILURE, "cluster", str(error), "check kubeconfig and kube_context")
-
-
-async def _check_scope(cluster: Cluster, scope: str) -> Finding:
-    subject = "all namespaces" if scope == ALL else f"namespace {scope}"
-    try:
-        await cluster.page(scope, 1, "")
-    except AuditordError as error:
-        return Finding(Severity.FAILURE, subject, str(error), "can this account list and watch pods there?")
-    return Finding(Severity.OK, subject, "pods can be listed")
 
 
 KUBERNETES: Final = CollectorKind(

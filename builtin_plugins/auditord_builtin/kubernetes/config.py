@@ -4,7 +4,7 @@ They can be imported from a configuration file of AUDITOR's collector, or propos
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -270,7 +270,10 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("components", "auditor", _COMPONENTS)
     result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
     result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
-    _import_prometheus(result)
+    if "prometheus_addr" in document:
+        host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
+        result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
+        result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
     return result.finished(_TAKEN, _DROPPED)
 
 
@@ -283,15 +286,6 @@ def _import_filter(result: ConfigImport) -> None:
         result.put("job_filter.labels", given["labels"])
     ignored = "AUDITOR ignored it; ours knows Succeeded, Failed and Deleted"
     result.drop(given, {"namespace", "labels"}, {"status": ignored}, place="job_filter.")
-
-
-def _import_prometheus(result: ConfigImport) -> None:
-    document = result.document
-    if "prometheus_addr" not in document:
-        return
-    host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
-    result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
-    result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
 
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")
@@ -307,14 +301,11 @@ def detect(host: Host) -> Proposal | None:
     """Propose the cluster of this pod's service account, or of a kubeconfig."""
     if "KUBERNETES_SERVICE_HOST" in host.environ:
         return _proposal("the Kubernetes cluster of this pod", None)
-    for file in host.find(*_kubeconfigs(host.environ), *_FILES):
+    home = f"{host.environ['HOME']}/.kube/config" if "HOME" in host.environ else ""
+    named = [name for name in host.environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
+    for file in host.find(*named, *_FILES):
         return _proposal(f"Kubernetes, by {file}", file)
     return None
-
-
-def _kubeconfigs(environ: Mapping[str, str]) -> Sequence[str]:
-    home = f"{environ['HOME']}/.kube/config" if "HOME" in environ else ""
-    return [name for name in environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
 
 
 def _proposal(found: str, kubeconfig: Path | None) -> Proposal:

@@ -10,7 +10,16 @@ import msgspec
 from auditord_builtin.kubernetes.amounts import CPU, MEMORY, RESOURCE_BOUNDS, Holding, Size, Sizes, Weight
 from auditord_builtin.kubernetes.claims import Claims, find_problem, share_devices
 from auditord_builtin.kubernetes.config import CORES, GPUS, KubernetesConfig
-from auditord_builtin.kubernetes.pods import Owner, Pod, Runs, ended_at, known, reserved_since, restore_pod, runs_of
+from auditord_builtin.kubernetes.pods import (
+    Owner,
+    Pod,
+    Runs,
+    find_end,
+    find_reservation,
+    if_known,
+    restore_pod,
+    runs_of,
+)
 from auditord_hookspecs import Component, InvalidRecord, LeftOut, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
 from auditord_hookspecs.outcomes import Converted, Skipped, retried
@@ -48,14 +57,14 @@ class PodToConvert(msgspec.Struct, frozen=True):
         history: the data from its earlier versions.
         stop: the pod's end; None if it is still running.
         status: the pod's phase, or ``Deleted``.
-        metrics: the values from Prometheus, by column. The first versions stored them as ``figures``.
+        metrics: the values from Prometheus, by column.
     """
 
     pod: Pod
     history: History
     stop: datetime | None
     status: str
-    metrics: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="figures")
+    metrics: dict[str, str] = {}
 
 
 def determine_end(config: KubernetesConfig, pod: Pod, history: History, seen: datetime) -> PodToConvert | Skipped:
@@ -63,19 +72,19 @@ def determine_end(config: KubernetesConfig, pod: Pod, history: History, seen: da
 
     Return the reason for a pod that never started, or whose status is filtered out.
     """
-    start = known(pod.status.start_time)
+    start = if_known(pod.status.start_time)
     if start is None:
         return Skipped("never started")
     status = pod.status.phase if pod.terminal else DELETED
     if config.job_filter.status and status not in config.job_filter.status:
         return Skipped(_FILTERED)
-    return PodToConvert(pod, history, max(start, ended_at(pod, history.runs, seen)), status)
+    return PodToConvert(pod, history, max(start, find_end(pod, history.runs, seen)), status)
 
 
 def convert_pod(config: KubernetesConfig, to_convert: PodToConvert) -> Converted | Quarantined:
     """Convert a pod. One with invalid content is returned as Quarantined; InvalidRecord is never raised."""
     try:
-        return _converted(config, to_convert)
+        return _make_record(config, to_convert)
     except InvalidRecord as error:
         return Quarantined(source_id(to_convert.pod), {"finished": msgspec.to_builtins(to_convert)}, str(error))
 
@@ -85,8 +94,8 @@ def source_id(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}/{pod.uid}"
 
 
-def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
-    pod, start = to_convert.pod, known(to_convert.pod.status.start_time)
+def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
+    pod, start = to_convert.pod, if_known(to_convert.pod.status.start_time)
     if start is None:
         raise InvalidRecord("status.startTime is missing")
     row = _row_of(config, to_convert, start)
@@ -94,7 +103,7 @@ def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
     left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
     components = build_components(config.components, row, left_out, config.never_zero)
-    left_out += _rounded(config, row, components)
+    left_out += _list_rounded(config, row, components)
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
@@ -106,7 +115,7 @@ def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
     return Converted(Produced(record, source_id=source_id(pod)), left_out)
 
 
-def _rounded(config: KubernetesConfig, row: Row, components: Iterable[Component]) -> Iterable[LeftOut]:
+def _list_rounded(config: KubernetesConfig, row: Row, components: Iterable[Component]) -> Iterable[LeftOut]:
     """Yield the components that lost a fraction of a core or GPU."""
     built = set[str]() if isinstance(row, PartialRow) else {each.name for each in components}
     for rule in config.components:
@@ -129,28 +138,22 @@ def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # 
     Raises:
         InvalidRecord: the pod still cannot be converted.
     """
-    to_convert = _decoded(raw) if "finished" in raw else _decode_again(config, raw)
-    if to_convert is None or (config.job_filter.status and to_convert.status not in config.job_filter.status):
+    if "finished" in raw:
+        try:
+            to_convert = msgspec.convert(raw["finished"], PodToConvert)
+        except msgspec.ValidationError as error:
+            raise InvalidRecord(f"this is not a pod: {error}") from error
+    else:  # the pod could not be decoded before
+        pod = restore_pod(raw.get("pod"))
+        if not pod.terminal and not raw.get("gone"):
+            return None  # a running pod is read again at its end
+        ended = determine_end(config, pod, History(runs_of(pod, {})), datetime.fromisoformat(raw["seen"]))
+        if isinstance(ended, Skipped):
+            return None
+        to_convert = ended
+    if config.job_filter.status and to_convert.status not in config.job_filter.status:
         return None
     return retried(convert_pod(config, to_convert))
-
-
-def _decoded(raw: Mapping[str, Any]) -> PodToConvert:  # Any: JSON from the quarantine
-    try:
-        return msgspec.convert(raw["finished"], PodToConvert)
-    except msgspec.ValidationError as error:
-        raise InvalidRecord(f"this is not a pod: {error}") from error
-
-
-def _decode_again(
-    config: KubernetesConfig, raw: Mapping[str, Any]
-) -> PodToConvert | None:  # Any: JSON from the quarantine
-    """Decode a pod that could not be decoded before. Return None for a running pod, which is read again at its end."""
-    pod = restore_pod(raw.get("pod"))
-    if not pod.terminal and not raw.get("gone"):
-        return None
-    ended = determine_end(config, pod, History(runs_of(pod, {})), datetime.fromisoformat(raw["seen"]))
-    return ended if isinstance(ended, PodToConvert) else None
 
 
 def _row_of(config: KubernetesConfig, to_convert: PodToConvert, start: datetime) -> Row:
@@ -247,7 +250,7 @@ def _mebibytes(resource: str) -> Decimal:
 
 def _names(to_convert: PodToConvert) -> Mapping[str, str]:
     pod, sizes = to_convert.pod, to_convert.history.sizes
-    created, scheduled = pod.metadata.creation_timestamp, sizes[0].since if sizes else reserved_since(pod)
+    created, scheduled = pod.metadata.creation_timestamp, sizes[0].since if sizes else find_reservation(pod)
     waited = None if created is None or scheduled is None else max(0, (scheduled - created) // timedelta(seconds=1))
     owners = pod.metadata.owner_references or ()
     owner = next((each for each in owners if each.controller), owners[0] if owners else Owner())

@@ -23,12 +23,11 @@ from auditord_builtin.kubernetes.amounts import change_size, observe_size
 from auditord_builtin.kubernetes.claims import FoundClaims, claims_of, find_problem, read_claims
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import History, PodToConvert, convert_pod, determine_end, source_id
-from auditord_builtin.kubernetes.pods import KUBELET, RESIZE, Pod, decode_pod, known, runs_of
+from auditord_builtin.kubernetes.pods import KUBELET, RESIZE, Pod, decode_pod, if_known, runs_of
 from auditord_builtin.kubernetes.reading import (
     ALL,
     Cluster,
     Limits,
-    Page,
     PodEvent,
     WatchEnd,
     WatchResult,
@@ -42,7 +41,7 @@ PAGE_SIZE: Final = 500
 """The number of pods that one request reads and one batch stores."""
 
 _RUNNING: Final = "pod/"
-_WAITING: Final = "figures/"
+_WAITING: Final = "metrics/"
 
 Json = Any  # Any: JSON
 
@@ -73,11 +72,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         position = self.scopes.get(scope)
         return position.version if position is not None and position.selector == selector else None
 
-    def known_until(self, *scopes: str) -> datetime:
+    def latest_known(self, *scopes: str) -> datetime:
         """Return the latest of the times until which these scopes are known."""
         return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
 
-    def moved(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
+    def move(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
         """Return a copy with a scope's new position, and without scopes that are not in ``kept``."""
         others = {name: place for name, place in self.scopes.items() if name in kept}
         return Checkpoint(self.since, {**others, scope: position})
@@ -109,8 +108,8 @@ class TrackedPods:
     """The pods in ``context.pending``, and the changes that are not saved yet."""
 
     def __init__(self, pending: Mapping[str, Json]) -> None:
-        self.running: Final = _restored(pending, _RUNNING, RunningPod)
-        self.waiting: Final = _restored(pending, _WAITING, WaitingPod)
+        self.running: Final = _restore(pending, _RUNNING, RunningPod)
+        self.waiting: Final = _restore(pending, _WAITING, WaitingPod)
         self._changes: dict[str, Json | None] = {}
 
     def changes(self) -> Mapping[str, Json | None]:
@@ -198,7 +197,7 @@ def _lasting(running: RunningPod) -> tuple[Pod, History, bool]:
     return pod, running.history, running.opened
 
 
-def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type
+def _restore(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type
     return {
         key.removeprefix(prefix): msgspec.convert(value, shape)
         for key, value in pending.items()
@@ -264,11 +263,14 @@ class Draft:
             if pod.uid in self._done:
                 continue
             before = self._tracked.running.get(pod.uid)
-            changed = _resized_at(pod, before, self._now, listed)
+            changed = _estimate_resize(pod, before, self._now, listed)
             running = self._tracked.see(pod, at, resized=changed, claims=claims)
             if _is_estimated(running, before, listed):
                 self.estimated.append(source_id(pod))
-            self._classify(running, gone=event.gone)
+            if event.gone or pod.terminal:
+                self._finish(running, self._now)
+            elif running.pod.status.start_time is not None:
+                self._tracked.remember(self._open(running))
 
     def warn(self, context: CollectorContext) -> None:
         """Log what the records of the draft lack."""
@@ -290,12 +292,6 @@ class Draft:
     def emit(self, finished: PodToConvert) -> None:
         """Convert a pod and add its record to the batch."""
         self.outcomes.add(convert_pod(self._config, finished))
-
-    def _classify(self, running: RunningPod, *, gone: bool) -> None:
-        if gone or running.pod.terminal:
-            self._finish(running, self._now)
-        elif running.pod.status.start_time is not None:
-            self._tracked.remember(self._open(running))
 
     def _finish(self, running: RunningPod, at: datetime) -> None:
         uid = running.pod.uid
@@ -327,7 +323,7 @@ class Draft:
         return msgspec.structs.replace(running, opened=True)
 
 
-def _resized_at(pod: Pod, before: RunningPod | None, now: datetime, listed: datetime | None) -> datetime:
+def _estimate_resize(pod: Pod, before: RunningPod | None, now: datetime, listed: datetime | None) -> datetime:
     """Return when the resources of a pod changed, if this version is the first with the change.
 
     An event comes with each version, so the change is the last write. A list shows the sum of all changes: the last
@@ -337,7 +333,7 @@ def _resized_at(pod: Pod, before: RunningPod | None, now: datetime, listed: date
         name: moment
         for each in pod.metadata.managed_fields or ()
         for name in (each.manager, each.subresource)
-        if (moment := known(each.time)) is not None
+        if (moment := if_known(each.time)) is not None
     }
     if listed is None:
         return min(now, max(written.values(), default=now))
@@ -360,14 +356,13 @@ def _is_estimated(running: RunningPod, before: RunningPod | None, listed: dateti
 
 def read_pods(events: Sequence[PodEvent]) -> Sequence[tuple[PodEvent, Pod | InvalidRecord]]:
     """Decode the pods. For a pod that cannot be decoded, return the error instead."""
-    return [(event, _read(event)) for event in events]
-
-
-def _read(event: PodEvent) -> Pod | InvalidRecord:
-    try:
-        return decode_pod(event.raw)
-    except InvalidRecord as error:
-        return error
+    pods: list[tuple[PodEvent, Pod | InvalidRecord]] = []
+    for event in events:
+        try:
+            pods.append((event, decode_pod(event.raw)))
+        except InvalidRecord as error:
+            pods.append((event, error))
+    return pods
 
 
 def _name(pod: Json) -> str:
@@ -460,7 +455,7 @@ class Run:
         return draft, uids
 
     def _commit(self, draft: Draft, scope: str, position: Position) -> Batch:
-        self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)
+        self._checkpoint = self._checkpoint.move(scope, position, self._config.scopes)
         return draft.batch(msgspec.to_builtins(self._checkpoint))
 
     async def _list(self, scope: str) -> AsyncIterator[Batch]:
@@ -472,28 +467,27 @@ class Run:
         present, listed, version = set[str](), self._context.now(), ""
         try:
             async for page in pages(self._cluster, scope, PAGE_SIZE):
-                yield await self._page(page, present, listed)
+                draft, uids = await self._draft(page.pods, listed)  # all pages show the state at the first request
+                if page.first:
+                    present.clear()
+                present.update(uids)
+                self._tracked.keep_sightings(uids)  # if the rest fails, no checkpoint records that these pods existed
+                yield draft.batch()
                 version = page.version
             yield await self._close_vanished(scope, present, Position(listed, version, self._config.selector))
         except AuditordError as error:
             self._faults[scope] = error
-
-    async def _page(self, page: Page, present: set[str], listed: datetime) -> Batch:
-        """Return the batch for a page. All pages of a list show the state at its first request, ``listed``."""
-        draft, uids = await self._draft(page.pods, listed)
-        if page.first:
-            present.clear()
-        present.update(uids)
-        self._tracked.keep_sightings(uids)  # if the rest fails, no checkpoint records that these pods existed
-        return draft.batch()
 
     async def _close_vanished(self, scope: str, present: Collection[str], position: Position) -> Batch:
         """Close the pods that were running but are missing in the list, since their end was not observed."""
         vanished = [pod for uid, pod in self._tracked.running.items() if uid not in present and _within(pod, scope)]
         before = self._before.scopes.get(scope)
         reselected = before is not None and before.selector != self._config.selector
-        # The API server may fail here, so nothing is closed before.
-        unmatched = [pod.pod.uid for pod in vanished if reselected and await self._exists(pod)]
+        unmatched: list[str] = []
+        for pod in vanished if reselected else ():  # the API server may fail here, so nothing is closed before
+            metadata = pod.pod.metadata
+            if await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid:
+                unmatched.append(pod.pod.uid)  # it still exists, so the new selectors do not match it
         for uid in unmatched:
             self._tracked.forget(uid, self._context.now())
         draft, _ = await self._draft([])
@@ -501,16 +495,11 @@ class Run:
         for running in ended:
             # ALL and the previous checkpoint also cover a scope that is new in the configuration.
             namespace = running.pod.metadata.namespace
-            draft.close(running, max(each.known_until(namespace, ALL) for each in (self._before, self._checkpoint)))
+            draft.close(running, max(each.latest_known(namespace, ALL) for each in (self._before, self._checkpoint)))
         if ended:
             text = "%d pods vanished between two runs; their records end when they were last seen"
             self._context.log.warning(text, len(ended))
         return self._commit(draft, scope, position)
-
-    async def _exists(self, running: RunningPod) -> bool:
-        """Return whether a pod still exists. If a list lacks it, the new selectors do not match it."""
-        metadata = running.pod.metadata
-        return await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid
 
     async def _watch(self, scopes: Sequence[str]) -> Mapping[str, WatchResult]:
         """Read the watches of all scopes concurrently. A failing watch does not affect the others."""
@@ -531,7 +520,7 @@ class Run:
 
     async def _take(self, scope: str, result: WatchResult) -> Batch:
         draft, _ = await self._draft(result.events)
-        latest = max(self._checkpoint.known_until(scope), draft.sighted, result.known_until or draft.sighted)
+        latest = max(self._checkpoint.latest_known(scope), draft.sighted, result.known_until or draft.sighted)
         at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
         version = None if result.ended is WatchEnd.EXPIRED else result.version
         return self._commit(draft, scope, Position(at, version, self._config.selector))

@@ -234,23 +234,23 @@ Runs: TypeAlias = dict[str, dict[str, str | None]]
 """The ends of runs by start, by container, as ISO 8601 texts for JSON. The end of a current run is None."""
 
 
-def known(moment: datetime | None) -> datetime | None:
+def if_known(moment: datetime | None) -> datetime | None:
     """Return the instant, or None if it stands for an unknown time."""
     return moment if moment is not None and moment.year >= _NEVER else None
 
 
-def reserved_since(pod: Pod) -> datetime | None:
+def find_reservation(pod: Pod) -> datetime | None:
     """Return when the scheduler reserved the pod's resources on its node, or None if no kubelet accepted the pod.
 
     This is the time of the condition PodScheduled, and at the latest that at which the kubelet accepted the pod.
     """
-    start = known(pod.status.start_time)
+    start = if_known(pod.status.start_time)
     if start is None:
         return None
     scheduled = [
         moment
         for each in pod.status.conditions or ()
-        if each.type == "PodScheduled" and each.status == "True" and (moment := known(each.last_transition_time))
+        if each.type == "PodScheduled" and each.status == "True" and (moment := if_known(each.last_transition_time))
     ]
     return min([start, *(max(moment, pod.metadata.creation_timestamp or moment) for moment in scheduled)])
 
@@ -265,13 +265,13 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
         spans = found.setdefault(status.name, {})
         states = [state for state in (status.last_state, status.state) if state is not None]
         for span in (span for state in states for span in (state.terminated, state.running) if span is not None):
-            start, end = known(span.started_at), known(span.finished_at)
+            start, end = if_known(span.started_at), if_known(span.finished_at)
             if start is not None:
                 spans[start.isoformat()] = end.isoformat() if end else spans.get(start.isoformat())
     return {name: spans for name, spans in found.items() if spans}
 
 
-def bound_runs(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
+def limit_runs(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
     """Yield start and end of each run of one container.
 
     Each run ends no later than the next one starts, or than the pod stops. Ends can be missing, since a status contains
@@ -287,7 +287,7 @@ def _instant(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
+def find_end(pod: Pod, runs: Runs, seen: datetime) -> datetime:
     """Return the end of a pod that has ended or was deleted.
 
     If all containers have ended, this is the last of their ends, as in AUDITOR. Otherwise, if the phase is terminal,
@@ -301,9 +301,9 @@ def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
         return max(ends)
     conditions = [each for each in pod.status.conditions or () if _STOPPING.get(each.type) == each.status]
     writers = [each for each in pod.metadata.managed_fields or () if each.manager == KUBELET]
-    times = [known(each.last_transition_time) for each in conditions] + [known(each.time) for each in writers]
+    times = [if_known(each.last_transition_time) for each in conditions] + [if_known(each.time) for each in writers]
     changed = [moment for moment in times if moment is not None and moment <= seen] if pod.terminal else []
-    deleted = min(known(pod.metadata.deletion_timestamp) or seen, seen)
+    deleted = min(if_known(pod.metadata.deletion_timestamp) or seen, seen)
     return max([*ends, *(changed or [deleted])])
 
 
@@ -314,18 +314,11 @@ def _last_ends(runs: Runs) -> Sequence[datetime | None]:
 def _all_ended(pod: Pod, runs: Runs) -> bool:
     if not runs or None in _last_ends(runs):
         return False
-    initial = {each.name for each in pod.spec.init_containers or ()}
-    over = all(_has_known_end(status) for status in pod.status.container_statuses or ())
-    return _failed_at_start(pod) or (over and not initial.issuperset(runs))
-
-
-def _has_known_end(status: ContainerStatus) -> bool:
-    """Return True if the container has ended at a known time. Containers lost with their node have no times."""
-    ended = status.state.terminated if status.state is not None else None
-    return ended is not None and known(ended.finished_at) is not None
-
-
-def _failed_at_start(pod: Pod) -> bool:
-    """Return True if an init container failed, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
-    return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
+    if pod.terminal and any(state.terminated and state.terminated.exit_code for state in states):
+        return True  # an init container failed, so that the others never ran
+    for status in pod.status.container_statuses or ():
+        ended = status.state.terminated if status.state is not None else None
+        if ended is None or if_known(ended.finished_at) is None:
+            return False  # containers that were lost with their node have no times
+    return not {each.name for each in pod.spec.init_containers or ()}.issuperset(runs)

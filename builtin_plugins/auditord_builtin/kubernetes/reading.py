@@ -94,10 +94,10 @@ class Cluster:
                 async with self._answer(scope, **options) as answer:
                     return await answer.read()
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: cannot list pods: {_describe(error)}") from error
+            raise Unreachable(f"{_describe_scope(scope)}: cannot list pods: {_describe(error)}") from error
 
     @asynccontextmanager
-    async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def watch(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Open a watch from a resource version, and yield its JSON lines until the server ends the watch.
 
         Raises:
@@ -111,7 +111,7 @@ class Cluster:
             async with self._answer(scope, **self._selector, **options, timeout_seconds=seconds) as answer:
                 yield _lines(answer)
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: the watch was interrupted: {_describe(error)}") from error
+            raise Unreachable(f"{_describe_scope(scope)}: the watch was interrupted: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
         """Return the uid of the current pod with this name, or None.
@@ -146,7 +146,7 @@ class Cluster:
                     await _check(namespace, answer, plural)
                     return await answer.read()
         except _FAULTS as error:
-            raise Unreachable(f"{_named(namespace)}: no answer about {named}: {_describe(error)}") from error
+            raise Unreachable(f"{_describe_scope(namespace)}: no answer about {named}: {_describe(error)}") from error
 
     @asynccontextmanager
     async def _answer(self, scope: str, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
@@ -168,10 +168,10 @@ async def _check(scope: str, answer: aiohttp.ClientResponse, plural: str = "pods
         return
     text = (await answer.text(errors="replace"))[:300]
     if answer.status == HTTPStatus.GONE:
-        raise Expired(f"{_named(scope)}: {text}")
+        raise Expired(f"{_describe_scope(scope)}: {text}")
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise Unreachable(f"{_named(scope)}: the API server answered {answer.status}: {text}")
-    refusal = f"{_named(scope)}: the API server refuses ({answer.status}): {text}"
+        raise Unreachable(f"{_describe_scope(scope)}: the API server answered {answer.status}: {text}")
+    refusal = f"{_describe_scope(scope)}: the API server refuses ({answer.status}): {text}"
     if answer.status == HTTPStatus.FORBIDDEN:
         verbs = "verbs list, watch and get" if plural == "pods" else "verb get"
         raise Refused(f"{refusal}; it needs the {verbs} on {plural}")
@@ -190,7 +190,7 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _named(scope: str) -> str:
+def _describe_scope(scope: str) -> str:
     return "all namespaces" if scope == ALL else f"namespace {scope}"
 
 
@@ -200,7 +200,7 @@ def _describe(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
+async def open_cluster(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
     """Open the configured cluster.
 
     Raises:
@@ -213,23 +213,19 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
         raise AuditordError(text) from error
     settings = library.client.Configuration()
     try:
-        await _load(library, settings, config)
+        if config.kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            library.config.load_incluster_config(client_configuration=settings)
+        else:
+            file = None if config.kubeconfig is None else str(config.kubeconfig)
+            await library.config.load_kube_config(
+                file, context=config.kube_context, client_configuration=settings, persist_config=False
+            )
         settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched concurrently
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
         raise AuditordError(f"cannot reach a cluster: {error}; set kubeconfig") from error
     async with client:
         yield Cluster(library.client.CoreV1Api(client), library.client.CustomObjectsApi(client), config)
-
-
-async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None:  # Any: see Cluster
-    if config.kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        library.config.load_incluster_config(client_configuration=settings)
-        return
-    file = None if config.kubeconfig is None else str(config.kubeconfig)
-    await library.config.load_kube_config(
-        file, context=config.kube_context, client_configuration=settings, persist_config=False
-    )
 
 
 class PodEvent(msgspec.Struct, frozen=True):
@@ -334,7 +330,7 @@ async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
     token, limit = "", size
     while True:
         try:
-            answer = _decoded(await cluster.page(scope, limit, token), scope)
+            answer = _decode_list(await cluster.page(scope, limit, token), scope)
         except Expired:
             if not token:
                 raise
@@ -347,7 +343,7 @@ async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
             return
 
 
-def _decoded(body: bytes, scope: str) -> _List:
+def _decode_list(body: bytes, scope: str) -> _List:
     try:
         return _list.decode(body)
     except msgspec.DecodeError as error:
@@ -373,20 +369,17 @@ async def follow(
         with attempt:
             await _read(cluster, scope, result, limits, now)
             silent = result.version == version and result.ended is not WatchEnd.EXPIRED
-            if silent and await _is_ahead(cluster, scope, version):
-                result.ended, result.known_until = WatchEnd.EXPIRED, None
+            if silent:
+                current = _decode_list(await cluster.sample(scope), scope).metadata.resource_version
+                if version.isdigit() and current.isdigit() and int(version) > int(current):
+                    result.ended, result.known_until = WatchEnd.EXPIRED, None
     return result
-
-
-async def _is_ahead(cluster: Cluster, scope: str, version: str) -> bool:
-    current = _decoded(await cluster.sample(scope), scope).metadata.resource_version
-    return version.isdigit() and current.isdigit() and int(version) > int(current)
 
 
 async def _read(cluster: Cluster, scope: str, result: WatchResult, limits: Limits, now: Callable[[], datetime]) -> None:
     version = result.version
     try:
-        async with cluster.watched(scope, version, limits.patience) as lines:
+        async with cluster.watch(scope, version, limits.patience) as lines:
             await _read_lines(lines, result, scope, limits, now)
     except Expired:
         result.ended = WatchEnd.EXPIRED

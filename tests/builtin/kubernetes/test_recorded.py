@@ -33,7 +33,7 @@ class Replay:
         return json.dumps(body).encode()
 
     @asynccontextmanager
-    async def watched(self, *_: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def watch(self, *_: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
         async def lines() -> AsyncIterator[bytes]:
             for line in self._lines:
                 yield line
