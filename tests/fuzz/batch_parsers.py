@@ -5,20 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from auditord_builtin.htcondor.ads import (
-    JobAd,
-    ad_name,
-    cut_json,
-    cut_json_lines,
-    follow_references,
-    parse_ad,
-    parse_separated,
-    since,
-    split_ads,
-)
+from auditord_builtin.htcondor.ads import JobAd, ad_name, follow_references, parse_ad, since, split_ads
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import literals
+from auditord_builtin.htcondor.output import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import list_columns
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import Converter

@@ -1,8 +1,9 @@
 """Collects the finished jobs of HTCondor and HTCondor-CE, with the same ids, labels and components as AUDITOR.
 
 ``collecting`` declares the kind and iterates over the schedds. ``reading`` reads each history from the last position,
-with ``condor_history``, which ``query`` calls, or from HTCondor's files. ``ads`` parses ClassAds, ``evaluation``
-evaluates expressions in a child process, and ``conversion`` converts ads to records.
+with ``condor_history``, which ``query`` calls, and whose ``output`` is split into ads. ``history_files`` and
+``job_files`` read HTCondor's files instead. ``ads`` parses ClassAds, ``evaluation`` evaluates expressions in a child
+process, ``conversion`` converts ads to records, and ``choosing`` makes batches of them.
 """
 
 from collections.abc import Iterable

@@ -9,17 +9,24 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from auditord_hookspecs import CommandFailed, InvalidRecord
+from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.mapping import Row
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 _MEMBER: Final = re.compile(r"(?!(?:MY|TARGET|PARENT)\.)([A-Z_][A-Z0-9_]*)\.([A-Z_][A-Z0-9_]*)", re.IGNORECASE)
+
 _REQUEST: Final = re.compile(r"ifThenElse\(JobUniverse=\?=11 \|\| (\w+)=\?=undefined,\w+,undefined\)")
+
 _LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
+
 _REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
+
 # The start of a line that ends an ad. If a schedd dies while writing it, the next ad begins on the same line.
 _STARS: Final = b"***"
+
 _VALUE: Final = rb'(?:-?\d+|"[^"]*")'
+
 _BANNER: Final = re.compile(
     rb"\*\*\*(?: Offset = \d+ ClusterId = -?\d+ ProcId = -?\d+ Owner = " + _VALUE + rb" CompletionDate = -?\d+"
     rb"(?: \w+ = " + _VALUE + rb")*| [A-Z_]+(?: \w+ ?= ?" + _VALUE + rb")*)?\s*"
@@ -27,15 +34,19 @@ _BANNER: Final = re.compile(
 
 # Literals in the format of history files. In strings, a backslash only escapes quotation marks.
 _STRING: Final = re.compile(r'"((?:[^"]|(?<=\\)")*)"')
+
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+
 _REAL: Final = re.compile(r"-?[0-9]{1,30}\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
+
 _WORDS: Final[Mapping[str, str]] = {"true": "true", "false": "false", "undefined": "", "error": ""}
 
 # -json escapes the slashes around an expression, "\/Expr(1 + 1)\/", and no others. No text contains NUL.
 _MARKED: Final = re.compile(r'(?<!\\)"\\/Expr\(')
+
 _MARK: Final = "\0Expr("
+
 _MARK_END: Final = ")/"
-_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
 
 Form = Literal["line", "value", "expression"]
 
@@ -241,23 +252,14 @@ def split_ads(text: bytes) -> Iterator[bytes]:
             lines = []
 
 
-def split_json(text: str) -> Iterator[str]:
-    """Yield the complete objects, of any depth, in the output of ``-json`` or ``-jsonl``."""
-    depth = start = 0
-    for token in _JSON_TOKEN.finditer(text):
-        if token[0] == "{":
-            start = token.start() if depth == 0 else start
-            depth += 1
-        elif token[0] == "}":
-            depth -= 1
-            if depth == 0:
-                yield text[start : token.end()]
-
-
 EXECUTED: Final = "JobCurrentStartExecutingDate"
+
 WALL_CLOCK: Final = "RemoteWallClockTime"
+
 LAST_WALL_CLOCK: Final = "LastRemoteWallClockTime"
+
 FIRST_START: Final = "JobStartDate"
+
 LAST_VACATE: Final = "LastVacateTime"
 
 PARALLEL: Final = "11"
@@ -276,6 +278,7 @@ ID_COLUMNS: Final = (
 """The columns that every conversion needs, besides the configured ones."""
 
 _RUN: Final = " run "
+
 _AT: Final = " at "
 
 
@@ -312,82 +315,3 @@ def can_stop(name: str) -> bool:
     """Return True if :func:`since` works for this name of an ad."""
     moment = name.rpartition(_AT)[2]
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
-
-
-_NOTHING: Final = frozenset({"undefined", "error", ""})
-
-
-class Printed(msgspec.Struct, frozen=True):
-    """The output of condor_history: ads, newest first unless reversed, and unreadable lines."""
-
-    ads: Sequence[JobAd]
-    unreadable: Sequence[str] = ()
-
-
-def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed:
-    """Split the output of ``-af "word" column "word" … column "word"`` into rows.
-
-    Raises:
-        CommandFailed: the output is truncated, or has an unexpected form.
-    """
-    first, *chunks = output.decode(errors="replace").split(word)
-    width = len(columns) + 1
-    if len(chunks) % width or (chunks and not chunks[-1].endswith("\n")):
-        raise CommandFailed(f"condor_history: the output is cut off: it ends in {output[-80:]!r}")
-    ads: list[JobAd] = []
-    unreadable = _output_lines(first)
-    for start in range(0, len(chunks), width):
-        *values, after = chunks[start : start + width]
-        cells = (value.removeprefix(" ").removesuffix(" ") for value in values)
-        ads.append(JobAd({name: cell for name, cell in zip(columns, cells, strict=True) if cell not in _NOTHING}))
-        unreadable += _output_lines(after)
-    if unreadable and not ads:
-        raise CommandFailed(f"condor_history: the output is not a list of jobs: {unreadable[0][:80]!r}")
-    return Printed(ads, unreadable)
-
-
-def _output_lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def cut_json(output: bytes) -> list[str]:
-    """Return the ads in the output of ``-json``, which is a list.
-
-    Raises:
-        CommandFailed: the output is empty, truncated, or has an unexpected form.
-    """
-    text = output.decode(errors="replace").strip()
-    if not text.startswith("["):
-        raise CommandFailed("condor_history: the output is not a JSON list of ads")
-    if not text.endswith("]") or len(text) < len("[]"):
-        raise _cut_off(output)
-    return _cut(text[1:-1], {"", ","}, output)
-
-
-def cut_json_lines(output: bytes) -> list[str]:
-    """Return the ads in the output of ``-jsonl``, one per line.
-
-    Raises:
-        CommandFailed: the output is truncated, or has an unexpected form.
-    """
-    if output and not output.endswith(b"\n"):
-        raise _cut_off(output)
-    return _cut(output.decode(errors="replace"), {""}, output)
-
-
-def _cut(text: str, between: set[str], output: bytes) -> list[str]:
-    """Return the objects. Raise CommandFailed if anything except the ``between`` texts separates them."""
-    ads, done = list[str](), 0
-    for ad in split_json(text):
-        start = text.index(ad, done)
-        if text[done:start].strip() not in between:
-            raise _cut_off(output)
-        ads.append(ad)
-        done = start + len(ad)
-    if text[done:].strip():
-        raise _cut_off(output)
-    return ads
-
-
-def _cut_off(output: bytes) -> CommandFailed:
-    return CommandFailed(f"condor_history: the output is cut off or not JSON: it ends in {output[-80:]!r}")

@@ -6,19 +6,14 @@ from datetime import timedelta
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.choosing import classify, most_complete_first, select_ads
 from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config, remarks
-from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, select_ads
+from auditord_builtin.htcondor.conversion import convert, job_of
 from auditord_builtin.htcondor.evaluation import Evaluator
+from auditord_builtin.htcondor.history_files import collect_files
+from auditord_builtin.htcondor.job_files import collect_folder
 from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, build_argv, run_query_around
-from auditord_builtin.htcondor.reading import (
-    Answer,
-    Checkpoint,
-    Position,
-    collect_files,
-    collect_folder,
-    read_all,
-    read_new,
-)
+from auditord_builtin.htcondor.reading import Answer, Checkpoint, Position, read_all, read_new
 from auditord_hookspecs import (
     AuditordError,
     Batch,

@@ -15,19 +15,16 @@ from auditord_builtin.htcondor.ads import (
     MEMORY,
     Attributes,
     JobAd,
-    Printed,
-    cut_json,
-    cut_json_lines,
     expression_of,
     follow_references,
     parse_ad,
-    parse_separated,
     references,
     select_used_columns,
     since,
 )
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, literals, read_ad
+from auditord_builtin.htcondor.output import Printed, cut_json, cut_json_lines, parse_separated
 from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
 from auditord_hookspecs.wording import counted
@@ -262,18 +259,20 @@ async def _whole_ads(source: Source, query: Query, cause: CommandFailed) -> list
     columns = list_columns(source.config)
     for each in dict.fromkeys((query, replace(query, stop_at=None))):
         try:
-            return [_read_literals(text, columns) for text in await whole_ads(source, each)]
+            texts = await whole_ads(source, each)
         except CommandFailed as error:
             source.context.log.warning("condor_history cannot print whole ads either: %s", error)
+            continue
+        ads: list[WholeAd] = []
+        for text in texts:
+            try:
+                attributes = parse_ad(text)
+            except InvalidRecord:
+                ads.append(WholeAd(text, {}, harmless=False))
+            else:
+                ads.append(WholeAd(text, literals(attributes, columns), is_harmless(attributes, columns)))
+        return ads
     raise cause
-
-
-def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
-    try:
-        attributes = parse_ad(text)
-    except InvalidRecord:
-        return WholeAd(text, {}, harmless=False)
-    return WholeAd(text, literals(attributes, columns), is_harmless(attributes, columns))
 
 
 def is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:

@@ -161,7 +161,7 @@ async def test_a_file_system_that_was_not_mounted_for_a_while_is_not_read_again(
 
 
 async def test_pieces_are_durable_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 1_500)  # an ad has about 500 bytes
+    monkeypatch.setattr("auditord_builtin.htcondor.history_files._PIECE", 1_500)  # an ad has about 500 bytes
     path, chosen = tmp_path / "history", config(history_paths=[tmp_path / "history"])
     ids = append(path, *range(1, 21))
     at, got = FakeCollectorContext(moment=NOW), list[str]()
@@ -190,7 +190,7 @@ async def test_a_file_that_grows_byte_by_byte(tmp_path: Path, size: int) -> None
 
 
 async def test_an_ad_longer_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 64)
+    monkeypatch.setattr("auditord_builtin.htcondor.history_files._PIECE", 64)
     ids = append(tmp_path / "history", 1, 2)
     assert await run(config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW)) == ids
 

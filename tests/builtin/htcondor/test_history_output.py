@@ -1,7 +1,7 @@
 import pytest
 
-from auditord_builtin.htcondor.ads import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.output import cut_json, cut_json_lines, parse_separated
 from auditord_hookspecs import CommandFailed
 
 COLUMNS = ["GlobalJobId", "Note", "A+B"]

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.htcondor.ads import MEMORY, JobAd, cut_json, cut_json_lines, parse_separated
+from auditord_builtin.htcondor.ads import MEMORY, JobAd
 from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.output import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import list_columns
 from auditord_hookspecs import Batch, Produced
 from auditord_hookspecs.outcomes import Converted, Skipped
