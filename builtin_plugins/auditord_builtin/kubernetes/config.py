@@ -265,7 +265,14 @@ def import_config(document: Document) -> ImportedConfig | None:
     frequency = f"{document.get('collect_interval', 60)}s"
     result.put("interval", frequency, "a run asks only for events since the last one, so 30s costs little")
     result.put_earliest("pods that end", "only in the first run of this instance; later runs continue from there")
-    _import_filter(result)
+    given = result.section("job_filter")
+    remark = "" if "namespace" in given else "AUDITOR's default; an empty list is all namespaces"
+    result.put("job_filter.namespace", given.get("namespace", ["default"]), remark)
+    result.put("job_filter.status", [], _ENDS)
+    if given.get("labels"):
+        result.put("job_filter.labels", given["labels"])
+    ignored = "AUDITOR ignored it; ours knows Succeeded, Failed and Deleted"
+    result.drop(given, {"namespace", "labels"}, {"status": ignored}, place="job_filter.")
     # AUDITOR's components and labels, which are not in its file.
     result.put("components", "auditor", _COMPONENTS)
     result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
@@ -275,17 +282,6 @@ def import_config(document: Document) -> ImportedConfig | None:
         result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
         result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
     return result.finished(_TAKEN, _DROPPED)
-
-
-def _import_filter(result: ConfigImport) -> None:
-    given = result.section("job_filter")
-    remark = "" if "namespace" in given else "AUDITOR's default; an empty list is all namespaces"
-    result.put("job_filter.namespace", given.get("namespace", ["default"]), remark)
-    result.put("job_filter.status", [], _ENDS)
-    if given.get("labels"):
-        result.put("job_filter.labels", given["labels"])
-    ignored = "AUDITOR ignored it; ours knows Succeeded, Failed and Deleted"
-    result.drop(given, {"namespace", "labels"}, {"status": ignored}, place="job_filter.")
 
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")

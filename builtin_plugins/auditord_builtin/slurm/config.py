@@ -349,27 +349,23 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("record_prefix", document.get("record_prefix", "slurm"))
     result.put("interval", f"{document.get('sacct_frequency', 10)}s", _FREQUENCY)
     result.put_earliest("jobs that end", _EARLIEST)
-    _import_filter(result)
+    given = result.section("job_filter")
+    chosen = _drop_ignored(result, "job_filter", given)
+    states: Sequence[str] = chosen.get("status", ["completed"])
+    remark = "AUDITOR's default; without it failed, cancelled and timed-out jobs are accounted for, too"
+    if "status" in given:
+        remark = "an empty list means every state in which a job is over" if not states else ""
+    result.put("job_filter", {**chosen, "status": list(states)}, remark)
     for name in ("sites", "meta"):
         if name in document:
             rules = [_drop_ignored(result, name, rule) for rule in document[name]]
             result.put(name, rules, _META if name == "meta" else "")
-    if (given := document.get("components")) is None:
+    if (components := document.get("components")) is None:
         result.put("components", "auditor", "Cores alone, as AUDITOR's default; leave it out for memory, CPU and GPUs")
     else:
-        rules = [_drop_ignored(result, "components", rule) for rule in given]
+        rules = [_drop_ignored(result, "components", rule) for rule in components]
         result.put("components", rules, "; ".join(_remarks(rules)))
     return result.finished(_TAKEN, _DROPPED)
-
-
-def _import_filter(result: ConfigImport) -> None:
-    given = result.section("job_filter")
-    kept = _drop_ignored(result, "job_filter", given)
-    states: Sequence[str] = kept.get("status", ["completed"])
-    remark = "AUDITOR's default; without it failed, cancelled and timed-out jobs are accounted for, too"
-    if "status" in given:
-        remark = "an empty list means every state in which a job is over" if not states else ""
-    result.put("job_filter", {**kept, "status": list(states)}, remark)
 
 
 def _remarks(rules: Sequence[Document]) -> list[str]:

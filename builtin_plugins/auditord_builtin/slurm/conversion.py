@@ -51,7 +51,12 @@ class Converter:
     def convert(self, run: Run) -> Outcome:
         """Convert one run. A run with invalid content is quarantined and never raises."""
         try:
-            state, start = run.state, _start_of(run)
+            state, start = run.state, run.allocation["Start"]
+            if has_no_time(start):
+                # If a run was requeued before the database had its start, its row never gets one (seen with Slurm
+                # 22.05), but its steps still have theirs.
+                known = [step["Start"] for step in run.steps if not has_no_time(step["Start"])]
+                start = min(known, key=mapping.parse_instant, default=start)
             if self._never_started(run.allocation, state, start):
                 return Skipped("never started")
             if state == ELSEWHERE:
@@ -117,19 +122,6 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
         (map(str.lower, job_filter.account), lambda row: (row["Account"].lower(),)),
     )
     return [(names, read) for allowed, read in filters if (names := frozenset(allowed))]
-
-
-def _start_of(run: Run) -> str:
-    """Return the start of the run or, if it is unknown, the earliest start of its steps.
-
-    If a run was requeued before the database had its start, its row never gets one (seen with Slurm 22.05), but its
-    steps still have theirs.
-    """
-    own = run.allocation["Start"]
-    if not has_no_time(own):
-        return own
-    known = [step["Start"] for step in run.steps if not has_no_time(step["Start"])]
-    return min(known, key=mapping.parse_instant, default=own)
 
 
 def _began_at(run: Run, text: str) -> datetime:

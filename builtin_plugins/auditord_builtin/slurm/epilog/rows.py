@@ -122,6 +122,8 @@ def parse_json(printed: str, raw_id: str) -> Row | None:
 
 def _row_of_json(raw_id: str, job: Json) -> Row | None:
     start, end = _number(job["start_time"]), _number(job["end_time"])
+    resumed = _number(job.get("suspend_time"))  # Slurm's own run time restarts after a suspension
+    seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
     names = {"User": "user_name", "Group": "group_name", "Account": "account", "QOS": "qos"}
     texts = {"Partition": "partition", "NodeList": "nodes", "AllocTRES": "tres_alloc_str"}
     numbers = {"Submit": "submit_time", "Restarts": "restart_cnt", "NNodes": "node_count", "NCPUS": "cpus"}
@@ -134,23 +136,15 @@ def _row_of_json(raw_id: str, job: Json) -> Row | None:
         "State": "COMPLETING" if "COMPLETING" in flags else str(flags[0]),
         "Start": str(start),
         "End": str(end),
-        "Elapsed": _format_elapsed(job, start, end),
+        "Elapsed": f"00:00:{max(seconds, 0)}",
     }
-    return controller_row(raw_id, _format_id(job, raw_id), columns)
-
-
-def _format_id(job: Json, raw_id: str) -> str:
     het, array, task = _number(job.get("het_job_id")), _number(job.get("array_job_id")), job.get("array_task_id")
+    job_id = raw_id
     if het:
-        return f"{het}+{_number(job['het_job_offset'])}"
-    return f"{array}_{_number(task)}" if array and _is_set(task) else raw_id
-
-
-def _format_elapsed(job: Json, start: int, end: int) -> str:
-    """Return how long the job ran, as ``00:00:seconds``. Slurm's own run time restarts after a suspension."""
-    resumed = _number(job.get("suspend_time"))
-    seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
-    return f"00:00:{max(seconds, 0)}"
+        job_id = f"{het}+{_number(job['het_job_offset'])}"
+    elif array and _is_set(task):
+        job_id = f"{array}_{_number(task)}"
+    return controller_row(raw_id, job_id, columns)
 
 
 def _is_set(value: Any) -> bool:  # Any: a number of any of Slurm's versions, or none
