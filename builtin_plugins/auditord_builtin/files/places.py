@@ -6,7 +6,7 @@ files that were read completely, ``failed`` for those that cannot be read, with 
 ``quarantine`` for the invalid lines of a file, under the file's name and after its header.
 
 What a file makes the daemon store is in proportion to its size: two copies in the results, and entries in the
-daemon's quarantine up to :func:`allowed_in_quarantine` bytes. One entry counts the invalid lines beyond that.
+daemon's quarantine up to :func:`limit_quarantine` bytes. One entry counts the invalid lines beyond that.
 """
 
 import fcntl
@@ -181,7 +181,7 @@ class Results(msgspec.Struct, frozen=True):
         Raises:
             AuditordError: there is not enough free space.
         """
-        entries = allowed_in_quarantine(file.size)
+        entries = limit_quarantine(file.size)
         needed = (
             (self.done.path, self.done.room(), _COPIES * file.size + entries),
             (state, shutil.disk_usage(state).free, entries),
@@ -287,6 +287,6 @@ class RejectedLines:
             self._folder.remove(self._part)
 
 
-def allowed_in_quarantine(size: int) -> int:
+def limit_quarantine(size: int) -> int:
     """Return the bytes of entries in the daemon's quarantine that are allowed for a file of a size."""
     return min(4 * size + (16 << 10), 16 << 20)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import Field
 
-from auditord_builtin.files.places import SUFFIXES, allowed_in_quarantine, open_unchanged
+from auditord_builtin.files.places import SUFFIXES, limit_quarantine, open_unchanged
 from auditord_hookspecs import Component, InvalidRecord, LeftOut, Quarantined, Record, RunConfig, Score
 from auditord_hookspecs.config import NonNegativeDuration
 from auditord_hookspecs.folders import Folder
@@ -170,13 +170,13 @@ def _from_row(config: FilesConfig, header: Header, values: Sequence[str], left_o
         for name, scores in header.scores.items()
         if row[_AMOUNT + name]
     ]
-    return Record(
-        record_id=row["record_id"],
-        start_time=parse_time(row["start_time"]),
-        stop_time=parse_time(stop) if stop else None,
-        components=(*own, *build_components(config.components, row, left_out)),
-        meta=_meta(config, row, left_out) or None,
-    )
+    start_time, stop_time = parse_time(row["start_time"]), parse_time(stop) if stop else None
+    components = (*own, *build_components(config.components, row, left_out))
+    meta = {name.removeprefix(_META): (row[name],) for name in row if name.startswith(_META) and row[name]}
+    site = {"site_id": (find_site(config.sites, row),)} if config.sites else {}
+    labels = build_meta(config.meta, row, (*meta, *site))
+    left_out += labels.left_out
+    return Record(row["record_id"], start_time, components, stop_time, {**meta, **labels.meta, **site} or None)
 
 
 def _whole(row: Mapping[str, str], column: str) -> int:
@@ -184,14 +184,6 @@ def _whole(row: Mapping[str, str], column: str) -> int:
     if number != int(number):
         raise InvalidRecord(f"{column}: {row[column]!r} is not a whole number")
     return int(number)
-
-
-def _meta(config: FilesConfig, row: Mapping[str, str], left_out: list[LeftOut]) -> dict[str, tuple[str, ...]]:
-    own = {name.removeprefix(_META): (row[name],) for name in row if name.startswith(_META) and row[name]}
-    site = {"site_id": (find_site(config.sites, row),)} if config.sites else {}
-    labels = build_meta(config.meta, row, (*own, *site))
-    left_out += labels.left_out
-    return {**own, **labels.meta, **site}
 
 
 def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quarantine
@@ -307,11 +299,19 @@ class _Reader:
             if text.strip():
                 self._read_line(number, text)
         if part.position.more > more:
-            part.outcomes.add(self._count_more(part.position.more))
+            digest = hashlib.blake2b(part.position.identity.encode(), digest_size=4).hexdigest()
+            reason = (
+                "and more invalid lines: the folder quarantine of the results has all of them, under the file's name"
+            )
+            raw = {"file": self.name, "lines": part.position.more}
+            part.outcomes.add(Quarantined(f"{self.name}:more:{digest}", raw, f"{reason}name"))
         part.position = replace(part.position, offset=self.file.tell(), line=number, whole=not text)
 
     def _read_line(self, number: int, text: bytes) -> None:
-        if self._skip_rest(text):
+        rest, is_too_long = text, len(text) == _LONGEST and not text.endswith(b"\n")
+        while len(rest) == _LONGEST and not rest.endswith(b"\n"):
+            rest = self.file.readline(_LONGEST)
+        if is_too_long:
             self._reject(number, text, f"the line has more than {_LONGEST} bytes")
             return
         try:
@@ -320,23 +320,16 @@ class _Reader:
             # The reason does not repeat the place, so that entries with equal reasons are counted together.
             self._reject(number, text, str(error))
 
-    def _skip_rest(self, text: bytes) -> bool:
-        """Skip the rest of a line that is too long; return whether it is."""
-        is_too_long = len(text) == _LONGEST and not text.endswith(b"\n")
-        while len(text) == _LONGEST and not text.endswith(b"\n"):
-            text = self.file.readline(_LONGEST)
-        return is_too_long
-
     def _reject(self, number: int, text: bytes, reason: str) -> None:
         part, position = self.part, self.part.position
         if not (position.rejected or part.rejected):
-            part.rejected += _ended(self.first)
-        part.rejected += _ended(text)
+            part.rejected += _end_line(self.first)
+        part.rejected += _end_line(text)
         raw: dict[str, object] = {"file": self.name, "line": number}
         if len(text) < _LONGEST:
             raw |= {"header": self.header and self.header.columns, "text": text.decode(errors="replace")}
         stored = position.stored + _ENTRY + (len(self.first) + len(text) if "text" in raw else 0)
-        allowed = allowed_in_quarantine(os.fstat(self.file.fileno()).st_size)
+        allowed = limit_quarantine(os.fstat(self.file.fileno()).st_size)
         if position.entries >= _ENTRIES or stored > allowed:
             part.position = replace(position, more=position.more + 1)
             return
@@ -345,11 +338,6 @@ class _Reader:
         digest = hashlib.blake2b(self.first + text, digest_size=4).hexdigest()
         part.outcomes.add(Quarantined(f"{self.name}:{number}:{digest}", raw, reason))
 
-    def _count_more(self, lines: int) -> Quarantined:
-        digest = hashlib.blake2b(self.part.position.identity.encode(), digest_size=4).hexdigest()
-        reason = "and more invalid lines: the folder quarantine of the results has all of them, under the file's name"
-        return Quarantined(f"{self.name}:more:{digest}", {"file": self.name, "lines": lines}, reason)
 
-
-def _ended(line: bytes) -> bytes:
+def _end_line(line: bytes) -> bytes:
     return line if not line or line.endswith(b"\n") else line + b"\n"
