@@ -103,12 +103,15 @@ class Conversion(msgspec.Struct, frozen=True):
         Raises:
             InvalidRecord: a name is not valid after percent-decoding.
         """
-        if self.in_milliseconds and self._is_old(record):
+        is_old = self.until is None or (record.stop_time or record.start_time) < self.until
+        if self.in_milliseconds and is_old:
             record = msgspec.structs.replace(record, components=_in_seconds(record.components, self.in_milliseconds))
-        return _unquoted(record) if self.unquoted else record
-
-    def _is_old(self, record: Record) -> bool:
-        return self.until is None or (record.stop_time or record.start_time) < self.until
+        if not self.unquoted:
+            return record
+        meta = record.meta
+        if meta is not None:
+            meta = {key: tuple(map(_percent_decode, values)) for key, values in meta.items()}
+        return Record(_percent_decode(record.record_id), record.start_time, record.components, record.stop_time, meta)
 
 
 class AuditorImporter:
@@ -140,7 +143,11 @@ class AuditorImporter:
         """Convert a page of rows. Invalid rows become errors and do not affect the others."""
         decoded, runtimes = _decode(rows.texts)
         records = [self._convert(each) for each in decoded]
-        return ImportPage(records, rows.position, rows.fraction, lambda place: _row(rows, place), runtimes)
+
+        def row(place: int) -> ImportRow:
+            return ImportRow(rows.places(place), rows.texts[place])
+
+        return ImportPage(records, rows.position, rows.fraction, row, runtimes)
 
     def _convert(self, original: Record | InvalidRecord) -> Record | InvalidRecord:
         if isinstance(original, InvalidRecord):
@@ -151,10 +158,6 @@ class AuditorImporter:
             return error
         self._units.add(original, record)
         return record
-
-
-def _row(rows: Rows, place: int) -> ImportRow:
-    return ImportRow(rows.places(place), rows.texts[place])
 
 
 class _Runtime(msgspec.Struct, gc=False):
@@ -174,15 +177,18 @@ def _decode(texts: Sequence[bytes]) -> tuple[Sequence[Record | InvalidRecord], S
         records = decode_records(together)
         if len(records) == len(texts):  # unless a text contains two records, or none
             return records, [each.runtime for each in _runtimes.decode(together)]
-    rows = [_decode_one(text) for text in texts]
-    return [record for record, _ in rows], [runtime for _, runtime in rows]
-
-
-def _decode_one(text: bytes) -> tuple[Record | InvalidRecord, int | None]:
-    try:
-        return decode_record(text), _runtime.decode(text).runtime
-    except InvalidRecord as error:
-        return error, None
+    found: list[Record | InvalidRecord] = []
+    runtimes: list[int | None] = []
+    for text in texts:
+        try:
+            record, runtime = decode_record(text), _runtime.decode(text).runtime
+        except InvalidRecord as error:
+            found.append(error)
+            runtimes.append(None)
+        else:
+            found.append(record)
+            runtimes.append(runtime)
+    return found, runtimes
 
 
 def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tuple[Component, ...]:
@@ -194,14 +200,7 @@ def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tup
     )
 
 
-def _unquoted(record: Record) -> Record:
-    meta = record.meta
-    if meta is not None:
-        meta = {key: tuple(map(_percent_decoded, values)) for key, values in meta.items()}
-    return Record(_percent_decoded(record.record_id), record.start_time, record.components, record.stop_time, meta)
-
-
-def _percent_decoded(name: str) -> str:
+def _percent_decode(name: str) -> str:
     if "%" not in name:
         return name
     try:
@@ -263,7 +262,10 @@ class Units:
                 limit = limit or 2 * runtime * self._cores_of(before)
                 if not limit:
                     return
-                month = self._month(original.name, stop.year, stop.month)
+                key = original.name, stop.year, stop.month
+                if key not in self._months:
+                    self._months[key] = MonthOfUnits(f"{stop.year:04}-{stop.month:02}")
+                month = self._months[key]
                 month.records += 1
                 month.before += original.amount > limit
                 month.after += converted.amount > limit
@@ -280,11 +282,12 @@ class Units:
 
         Consecutive months with the same verdict share a row.
         """
-        rows = [
-            (name, *_figures(list(run)), _verdict(*alike))
-            for name, months in self.suspicious()
-            for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong))
-        ]
+        rows: list[tuple[str, ...]] = []
+        for name, months in self.suspicious():
+            for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong)):
+                looked_wrong, looks_wrong = alike
+                unit = "converted from milliseconds" if looked_wrong else "seconds"
+                rows.append((name, *_figures(list(run)), "looks like milliseconds" if looks_wrong else unit))
         return [_HEADING, Table(_COLUMNS, rows)] if rows else []
 
     def _cores_of(self, record: Record) -> int:
@@ -301,12 +304,6 @@ class Units:
             known = self._names[name] = candidate and not name.endswith(KEPT_IN_MILLISECONDS)
         return known
 
-    def _month(self, name: str, year: int, month: int) -> MonthOfUnits:
-        key = name, year, month
-        if key not in self._months:
-            self._months[key] = MonthOfUnits(f"{year:04}-{month:02}")
-        return self._months[key]
-
 
 _HEADING: Final = "CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):"
 _COLUMNS: Final = tuple(
@@ -320,9 +317,3 @@ def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
     )
     span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
     return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
-
-
-def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 unpacked from groupby's key
-    if looks_wrong:
-        return "looks like milliseconds"
-    return "converted from milliseconds" if looked_wrong else "seconds"

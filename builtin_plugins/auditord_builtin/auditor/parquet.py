@@ -31,7 +31,10 @@ class ParquetSource:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._parquet = _library()
+        try:
+            self._parquet: Any = import_module("pyarrow.parquet")  # it ships no types
+        except ImportError as error:
+            raise SourceFailed("to read Parquet files, pyarrow is needed: pip install 'auditord[arrow]'") from error
         self._files = sorted({file for path in paths for file in _files(path)}, key=_order)
         self.name = "AUDITOR's archive " + ", ".join(str(path.absolute()) for path in paths)
 
@@ -57,16 +60,13 @@ class ParquetSource:
 
     def _count(self, file: Path) -> int:
         with _source_errors(file), self._parquet.ParquetFile(file) as opened:
-            _check(file, opened.schema_arrow)
+            schema = opened.schema_arrow
+            if missing := [name for name in _COLUMNS if name not in schema.names]:
+                raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
+            if naive := [name for name in _COLUMNS[3:] if getattr(schema.field(name).type, "tz", None) is None]:
+                raise SourceFailed(f"{file} is not an AUDITOR archive: {', '.join(naive)} should be a time with a zone")
             count: int = opened.metadata.num_rows
         return count
-
-
-def _library() -> Any:  # Any: pyarrow ships no types
-    try:
-        return import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise SourceFailed("to read Parquet files, pyarrow is needed: pip install 'auditord[arrow]'") from error
 
 
 def _order(file: Path) -> tuple[str, ...]:
@@ -81,18 +81,13 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _check(file: Path, schema: Any) -> None:  # Any: pyarrow's
-    if missing := [name for name in _COLUMNS if name not in schema.names]:
-        raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
-    if naive := [name for name in _COLUMNS[3:] if getattr(schema.field(name).type, "tz", None) is None]:
-        raise SourceFailed(f"{file} is not an AUDITOR archive: {', '.join(naive)} should be a time with a zone")
-
-
 def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made it
-    stop = row["stop_time"]
+    stop, components = row["stop_time"], row["components"]
+    if components in {None, "null"}:
+        components = "[]"
     return (
         f'{{"record_id":{json.dumps(row["record_id"], ensure_ascii=False)},"meta":{row["meta"] or "null"},'
-        f'"components":{_components(row["components"])},"start_time":{_time(row["start_time"])},'
+        f'"components":{components},"start_time":{_time(row["start_time"])},'
         f'"stop_time":{"null" if stop is None else _time(stop)}{_runtime(row)}}}'
     ).encode(errors="surrogatepass")
 
@@ -105,10 +100,6 @@ def _runtime(row: dict[str, Any]) -> str:  # Any: as pyarrow made it
     }:
         return ""
     return f',"runtime":{runtime}'
-
-
-def _components(text: str | None) -> str:
-    return "[]" if text in {None, "null"} else str(text)
 
 
 def _time(moment: datetime | None) -> str:

@@ -86,7 +86,10 @@ class RestSource:
         reached = _Reached(begin)
         while True:
             new = again = 0
-            async with client.stream_texts(_query(reached.start, end)) as texts:
+            since = TimeCompares(TimeField.START, Comparison.GTE, reached.start)
+            until = () if end is None else (TimeCompares(TimeField.START, Comparison.LT, end),)
+            query = RecordQuery(AllOf((since, *until)), Order(SortField.START))
+            async with client.stream_texts(query) as texts:
                 async for text in texts:
                     if self._is_new(text, reached):
                         new += 1
@@ -121,12 +124,6 @@ class RestSource:
 
 def _rows(texts: Sequence[bytes], reached: datetime, fraction: float) -> Rows:
     return Rows(texts, lambda place: _place(texts[place]), format_time(reached), fraction)
-
-
-def _query(begin: datetime, end: datetime | None) -> RecordQuery:
-    since = TimeCompares(TimeField.START, Comparison.GTE, begin)
-    until = () if end is None else (TimeCompares(TimeField.START, Comparison.LT, end),)
-    return RecordQuery(AllOf((since, *until)), Order(SortField.START))
 
 
 async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool = False) -> datetime | None:

@@ -71,8 +71,17 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
     metrics = ConfigImport(document, "metrics.database")
     _import_metrics(metrics)
     result = ConfigImport(document, "")
-    _import_duplicates(result)
-    _import_level(result)
+    if document.get("ignore_record_exists_error") in _TRUE:
+        meaning = "ignore"
+        remark = "ignore_record_exists_error; the other records of a batch are kept here (AUDITOR dropped the batch)"
+    else:
+        meaning = "same-run"
+        remark = "an identical record is a success, a different one is refused; AUDITOR refused both, as refuse does"
+    result.sections["api.duplicates"], result.comments["api.duplicates"] = meaning, remark
+    level = str(document.get("log_level") or "info").lower()
+    if level not in LEVELS:
+        result.dropped["log_level"] = f"'{level}' has no counterpart, so info is used"
+    result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
     for part in (addresses, metrics, _import_archive(document), import_access(document)):
         result.include(part)
     has_login = any(path.startswith("authenticators.") for path in result.sections)
@@ -111,9 +120,12 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
     hosts = _hosts(_lookup(document, "application.addr"))
     port = int(_lookup(document, "application.port") or 8000)
     result.put("listen", [listen_address(host, port) for host in hosts])
-    if not all(map(_is_loopback, hosts)):
+    if not all(host.lower() == "localhost" if _is_name(host) else ip_address(host).is_loopback for host in hosts):
         result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
-        result.put("hosts", _aliases(others), _ALIASES)
+        # The host names that clients use for the server and that DNS rebinding could abuse.
+        names = {host.lower() for document in others for host in _servers(document)}
+        aliases = [name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name)]
+        result.put("hosts", sorted(aliases), _ALIASES)
 
 
 def _import_tls(result: ConfigImport) -> None:
@@ -131,22 +143,12 @@ def _hosts(written: Any) -> list[str]:  # Any: AUDITOR's YAML
     return [str(host).strip() for host in (written if _is_list(written) else str(written).split(","))]
 
 
-def _is_loopback(host: str) -> bool:
-    return host.lower() == "localhost" if _is_name(host) else ip_address(host).is_loopback
-
-
 def _is_name(host: str) -> bool:
     try:
         ip_address(host)
     except ValueError:
         return True
     return False
-
-
-def _aliases(others: Sequence[Document]) -> Sequence[str]:
-    """Return the host names that clients use for the server and that DNS rebinding could abuse."""
-    names = {host.lower() for document in others for host in _servers(document)}
-    return sorted(name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name))
 
 
 def _servers(document: Document) -> Sequence[str]:
@@ -187,33 +189,27 @@ def _import_archive(document: Document) -> ConfigImport:
     return result
 
 
-def _import_duplicates(result: ConfigImport) -> None:
-    if result.document.get("ignore_record_exists_error") in _TRUE:
-        meaning = "ignore"
-        remark = "ignore_record_exists_error; the other records of a batch are kept here (AUDITOR dropped the batch)"
-    else:
-        meaning = "same-run"
-        remark = "an identical record is a success, a different one is refused; AUDITOR refused both, as refuse does"
-    result.sections["api.duplicates"], result.comments["api.duplicates"] = meaning, remark
-
-
-def _import_level(result: ConfigImport) -> None:
-    level = str(result.document.get("log_level") or "info").lower()
-    if level not in LEVELS:
-        result.dropped["log_level"] = f"'{level}' has no counterpart, so info is used"
-    result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
-
-
 def import_access(document: Document) -> ConfigImport:
     """Translate ``rbac_config`` to roles and client certificates. Callers get no more rights than AUDITOR gave them."""
     result, tls, rbac = ConfigImport(document, RULES), document.get("tls_config"), document.get("rbac_config")
     secured = _is_section(tls) and tls.get("use_tls") in _TRUE
     if not _is_section(rbac) or rbac.get("enforce_rbac") not in _TRUE or not secured:
-        _without_roles(result, rbac, secured=secured)
+        if _is_section(rbac):
+            result.dropped["rbac_config"] = _NO_RBAC
+        if secured:
+            result.put("kind", "certificates")
+            result.put("rules", [{"subject": "*", "roles": ["reader", "writer", "monitor"]}], _ANYBODY)
         return result
-    names = _names(rbac)
+    names: dict[str, list[str]] = {}  # the roles of each common name
+    for option, role in _LISTS.items():
+        for name in _list_texts(rbac.get(option)):
+            names.setdefault(name, []).append(role)
     for number, rule in enumerate(_data_rules(rbac), start=1):
-        _put_reader(result, names, rule, number)
+        # The rule's role replaces its reader's right to read everything.
+        roles = names.setdefault(str(rule["reader_cn"]), [])
+        if "reader" in roles:
+            roles.remove("reader")
+        roles.append(_put_role(result, f"reader_{number}", _rows(rule)))
     _restrict_other_readers(result, names, rbac)
     if "base_policies" in rbac:
         result.dropped["rbac_config.base_policies"] = _POLICIES
@@ -221,24 +217,7 @@ def import_access(document: Document) -> ConfigImport:
     return result
 
 
-def _without_roles(result: ConfigImport, rbac: Any, *, secured: bool) -> None:
-    if _is_section(rbac):
-        result.dropped["rbac_config"] = _NO_RBAC
-    if secured:
-        result.put("kind", "certificates")
-        result.put("rules", [{"subject": "*", "roles": ["reader", "writer", "monitor"]}], _ANYBODY)
-
-
-def _names(rbac: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the roles of each common name."""
-    names: dict[str, list[str]] = {}
-    for option, role in _LISTS.items():
-        for name in _listed(rbac.get(option)):
-            names.setdefault(name, []).append(role)
-    return names
-
-
-def _listed(value: Any) -> Sequence[str]:  # Any: AUDITOR's YAML
+def _list_texts(value: Any) -> Sequence[str]:  # Any: AUDITOR's YAML
     return [str(each) for each in value] if _is_list(value) else []
 
 
@@ -248,15 +227,7 @@ def _data_rules(rbac: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _rows(rule: Mapping[str, Any]) -> Mapping[str, list[str]]:
-    return {str(key): list(_listed(values)) for key, values in dict(rule["meta_info"]).items()}
-
-
-def _put_reader(result: ConfigImport, names: dict[str, list[str]], rule: Mapping[str, Any], number: int) -> None:
-    """Add a role for the rule, which replaces its reader's right to read everything."""
-    roles = names.setdefault(str(rule["reader_cn"]), [])
-    if "reader" in roles:
-        roles.remove("reader")
-    roles.append(_put_role(result, f"reader_{number}", _rows(rule)))
+    return {str(key): list(_list_texts(values)) for key, values in dict(rule["meta_info"]).items()}
 
 
 def _put_role(result: ConfigImport, name: str, rows: Mapping[str, list[str]]) -> str:
