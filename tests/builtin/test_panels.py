@@ -104,7 +104,7 @@ async def test_priorities_are_shown_over_time() -> None:
     for number in range(500 * 4):  # every six hours, and not on one day
         moment = NOW - timedelta(hours=6 * (2_000 - number))
         if moment.date() != NOW.date() - timedelta(days=10):
-            state = state.followed_by({"atlas": Fraction(number), "belle": Fraction(99)}, moment)
+            state = state.add_run({"atlas": Fraction(number), "belle": Fraction(99)}, moment)
     assert (len(state.runs), len(state.days)) == (12, 364)
     saved = msgspec.json.decode(msgspec.json.encode(state))
     assert len(msgspec.json.encode(state)) < 20_000

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -112,18 +112,22 @@ def import_config(document: Document) -> ImportedConfig | None:
     _import_source(result)
     for name in _KEPT:
         if name in document:
-            result.put(name, _translated(name, document[name]), _remark(document, name))
+            value = document[name]
+            if name == "group_mapping":  # AUDITOR converts the parameters of groups to strings, too
+                value = {
+                    str(group): [str(parameter) for parameter in parameters] for group, parameters in value.items()
+                }
+            result.put(name, value, _remark(document, name))
     result.put("group_keys", ["group_id"], "AUDITOR reads only this key; the default here is [group_id, group]")
-    _import_counting(result)
+    if document.get("duration") is not None:
+        result.put("duration", f"{int(document['duration'])}s")
+        remark = "AUDITOR counts jobs that started within duration; its manual describes jobs that stopped (stop)"
+        result.put("window", "start", remark)
+    if len(result.section("components")) > 1:
+        remark = "AUDITOR multiplies the components with each other; its manual describes a sum"
+        result.put("component_combination", "product", remark)
     _import_metrics(result)
     return result.finished(_TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
-
-
-def _translated(name: str, value: Any) -> Any:  # Any: YAML
-    """Convert the parameters of groups to strings, as AUDITOR does."""
-    if name != "group_mapping":
-        return value
-    return {str(group): [str(parameter) for parameter in parameters] for group, parameters in value.items()}
 
 
 def _remark(document: Document, name: str) -> str:
@@ -149,16 +153,6 @@ def _import_source(result: ConfigImport) -> None:
     for theirs, ours in _TLS.items():
         if secure and theirs in tls:
             result.put(f"source.tls.{ours}", tls[theirs])
-
-
-def _import_counting(result: ConfigImport) -> None:
-    if result.document.get("duration") is not None:
-        result.put("duration", f"{int(result.document['duration'])}s")
-        remark = "AUDITOR counts jobs that started within duration; its manual describes jobs that stopped (stop)"
-        result.put("window", "start", remark)
-    if len(result.section("components")) > 1:
-        remark = "AUDITOR multiplies the components with each other; its manual describes a sum"
-        result.put("component_combination", "product", remark)
 
 
 def _import_metrics(result: ConfigImport) -> None:

@@ -61,52 +61,42 @@ async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage
         AuditordError: the records cannot be read.
     """
     now = context.now()
-    await _refuse_stale(config, context, now)
+    if config.stale_after is not None:
+        since = now - config.stale_after
+        recent = aggregates.AggregateQuery(_stops_between(since, now))
+        if not (await context.records.aggregate(recent)).groups:
+            raise StaleRecords(
+                f"no record stopped since {since.isoformat()}: a collector may be behind. Priorities do not change (see"
+                " stale_after)"
+            )
     return usage_in(config, await context.records.aggregate(question(config, now)), context.log)
-
-
-async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: datetime) -> None:
-    if config.stale_after is None:
-        return
-    since = now - config.stale_after
-    if not (await context.records.aggregate(aggregates.AggregateQuery(_stopped_between(since, now)))).groups:
-        raise StaleRecords(
-            f"no record stopped since {since.isoformat()}: a collector may be behind. Priorities do not change (see"
-            " stale_after)"
-        )
 
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
     """Return the query for the sums of usage."""
     product = config.component_combination == "product"
     overlap = config.window == "overlap"
+    where: Condition = AllOf()
+    if config.duration is not None and not overlap:
+        since = now - config.duration
+        is_start = config.window == "start"
+        where = TimeCompares(TimeField.START, Comparison.GTE, since) if is_start else _stops_between(since, now)
     return aggregates.AggregateQuery(
-        where=_condition(config, now),
+        where=where,
         by=(aggregates.MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
-        usage=_usages(config.components),
+        usage=tuple(
+            aggregates.ComponentUsage(name, () if score is None else (score,))
+            for name, score in config.components.items()
+        ),
         window=Window(now - config.duration, now) if overlap and config.duration is not None else None,
         as_of=now if overlap else None,
     )
 
 
-def _condition(config: PriorityConfig, now: datetime) -> Condition:
-    if config.duration is None or config.window == "overlap":
-        return AllOf()
-    if config.window == "start":
-        return TimeCompares(TimeField.START, Comparison.GTE, now - config.duration)
-    return _stopped_between(now - config.duration, now)
-
-
-def _stopped_between(since: datetime, now: datetime) -> Condition:
+def _stops_between(since: datetime, now: datetime) -> Condition:
     """Return a condition on end times. Without the end, records from a wrong clock would count for years."""
     return AllOf(
         (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
-    )
-
-
-def _usages(components: Mapping[str, str | None]) -> tuple[aggregates.ComponentUsage, ...]:
-    return tuple(
-        [aggregates.ComponentUsage(name, () if score is None else (score,)) for name, score in components.items()]
     )
 
 
@@ -188,12 +178,18 @@ def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
     """
     if not any(usage.values()):
         return None
-    spread = _full_spread if mode == "FullSpread" else _scaled_by_sum
-    shares = spread(list(usage.values()))
+    values = list(usage.values())
+    least, most, total = min(values), max(values), sum(values)
+    if mode != "FullSpread":
+        shares = [value / total for value in values]
+    elif least == most:
+        shares = [Fraction(1)] * len(values)
+    else:
+        shares = [(value - least) / (most - least) for value in values]
     return {group: low + share * (high - low) for group, share in zip(usage, shares, strict=True)}
 
 
-def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) -> Targets:
+def smooth(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) -> Targets:
     """Return the last priorities, moved towards the new ones. A new group gets its priority at once.
 
     The result is not rounded, since small steps would otherwise never have an effect.
@@ -205,21 +201,9 @@ def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) ->
     }
 
 
-def rounded(value: Fraction) -> int:
+def round_half_up(value: Fraction) -> int:
     """Round to the nearest integer, half up."""
     return math.floor(value + _HALF)
-
-
-def _full_spread(values: Sequence[Fraction]) -> Sequence[Fraction]:
-    least, most = min(values), max(values)
-    if least == most:
-        return [Fraction(1)] * len(values)
-    return [(value - least) / (most - least) for value in values]
-
-
-def _scaled_by_sum(values: Sequence[Fraction]) -> Sequence[Fraction]:
-    total = sum(values)
-    return [value / total for value in values]
 
 
 RUNS_FOR: Final = timedelta(days=3)
@@ -245,9 +229,9 @@ class PriorityState(msgspec.Struct):
     runs: list[tuple[datetime, dict[str, int]]] = []
     days: list[tuple[date, dict[str, int]]] = []
 
-    def followed_by(self, priorities: Targets, now: datetime) -> "PriorityState":
+    def add_run(self, priorities: Targets, now: datetime) -> "PriorityState":
         """Return the state after a run."""
-        whole = {group: rounded(each) for group, each in priorities.items()}
+        whole = {group: round_half_up(each) for group, each in priorities.items()}
         runs = [*(each for each in self.runs if each[0] > now - RUNS_FOR), (now, whole)][-_MOST_RUNS:]
         today = now.date()
         days = [*(each for each in self.days if today - DAYS_FOR < each[0] < today), (today, whole)]
@@ -265,7 +249,7 @@ async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
     if not state.last:
         return ["No priority has been set yet."]
     ordered = sorted(state.last, key=lambda group: (-state.last[group], group))
-    rows = [(group, rounded(Fraction(state.last[group]))) for group in ordered]
+    rows = [(group, round_half_up(Fraction(state.last[group]))) for group in ordered]
     table = Table([Column("Group"), Column("Priority")], rows, "Priorities of the last run")
     by_run = [(f"{moment:%-d %b %H:%M}", priorities) for moment, priorities in state.runs]
     parts: list[PanelPart] = [table]
@@ -299,7 +283,7 @@ class PrioritiesNotSet(AuditordError):
 
 
 async def set_priorities(config: PriorityConfig, context: PluginContext) -> None:
-    """Set the priority of each group. If no group has usage, nothing changes.
+    """Set the priority of each group. If no group has usage, nothing changes. Failed groups keep their last priority.
 
     Raises:
         PrioritiesNotSet: some commands failed.
@@ -312,10 +296,21 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
     if wanted is None:
         context.log.warning("no group has any usage: no command is run, and priorities do not change")
         return
-    wanted = smoothed(wanted, _last(config, context.state), config.smoothing)
-    failed = await _run_commands(config, context, usage, {group: rounded(each) for group, each in wanted.items()})
-    if not context.dry_run:
-        await _conclude(config, context, wanted, failed)
+    wanted = smooth(wanted, _last(config, context.state), config.smoothing)
+    failed = await _run_commands(config, context, usage, {group: round_half_up(each) for group, each in wanted.items()})
+    if context.dry_run:
+        return
+    applied = {group: each for group, each in wanted.items() if group not in failed}
+    kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
+    state = read_state(context.state).add_run(kept | applied, context.now())
+    await context.save_state(msgspec.to_builtins(state))
+    whole = {group: round_half_up(each) for group, each in applied.items()}
+    metrics.show_applied(context.instance, config.metrics, whole)
+    if failed:
+        group, error = next(iter(failed.items()))
+        raise PrioritiesNotSet(
+            f"commands failed for {len(failed)} of {len(wanted)} groups, all others ran; {group}: {error}"
+        )
 
 
 async def _run_commands(
@@ -336,22 +331,6 @@ async def _run_commands(
     return failed
 
 
-async def _conclude(
-    config: PriorityConfig, context: PluginContext, wanted: Targets, failed: Mapping[str, CommandFailed]
-) -> None:
-    """Save the priorities, set the gauges, and raise if commands failed. Failed groups keep their last priority."""
-    applied = {group: each for group, each in wanted.items() if group not in failed}
-    kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
-    state = read_state(context.state).followed_by(kept | applied, context.now())
-    await context.save_state(msgspec.to_builtins(state))
-    metrics.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
-    if failed:
-        group, error = next(iter(failed.items()))
-        raise PrioritiesNotSet(
-            f"commands failed for {len(failed)} of {len(wanted)} groups, all others ran; {group}: {error}"
-        )
-
-
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that was saved
     """Return the last unrounded priorities, within the current bounds."""
     low, high = config.min_priority, config.max_priority
@@ -365,20 +344,20 @@ def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int
         for group, parameters in config.group_mapping.items():
             values = {
                 "priority": str(priorities[group]),
-                "resource": printed(usage[group]),
-                "resources": printed(usage[group]),
+                "resource": format_usage(usage[group]),
+                "resources": format_usage(usage[group]),
                 "group": group,
                 **{str(place): parameter for place, parameter in enumerate(parameters, start=1)},
             }
-            yield group, [_filled(word, values) for word in words]
+            yield group, [_fill_in(word, values) for word in words]
 
 
-def _filled(word: str, values: dict[str, str]) -> str:
+def _fill_in(word: str, values: dict[str, str]) -> str:
     """Fill in all placeholders in one pass, so that braces in a name are not expanded. Unknown numbers are kept."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), word)
 
 
-def printed(usage: Fraction) -> str:
+def format_usage(usage: Fraction) -> str:
     """Return a number as AUDITOR prints it: the shortest decimal of the 64-bit float, without exponent."""
     text = format(Decimal(repr(aggregates.nearest_float(usage))), "f")
     return text.removesuffix(".0")

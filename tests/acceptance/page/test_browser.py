@@ -89,7 +89,7 @@ def earlier_priorities(now: datetime) -> PriorityState:
     state = PriorityState()
     for day in range(40, 0, -1):
         groups = {"climate": 400 + day * day % 70, "materials": 330 - day, "particle-physics": 250 + 3 * day}
-        state = state.followed_by({name: Fraction(each) for name, each in groups.items()}, now - timedelta(days=day))
+        state = state.add_run({name: Fraction(each) for name, each in groups.items()}, now - timedelta(days=day))
     return state
 
 

@@ -18,10 +18,10 @@ from auditord_builtin.priority.running import (
     PrioritiesNotSet,
     StaleRecords,
     all_commands,
-    printed,
-    rounded,
+    format_usage,
+    round_half_up,
     set_priorities,
-    smoothed,
+    smooth,
     targets,
 )
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Component, Record, Score
@@ -116,7 +116,7 @@ def test_priorities_lie_within_their_bounds_in_the_order_of_usage(
     found = targets(usage, "FullSpread" if spread else "ScaledBySum", low, low + room)
     assert (found is None) is (not any(usage.values()))
     if found is not None:
-        assert all(low <= rounded(each) <= low + room for each in found.values())
+        assert all(low <= round_half_up(each) <= low + room for each in found.values())
         in_order = sorted(usage, key=lambda group: usage[group])
         assert [found[group] for group in in_order] == sorted(found.values())
 
@@ -171,7 +171,7 @@ def test_templates_are_filled_in_once_within_words() -> None:
     [("17280", "17280"), ("1.2", "1.2"), ("0", "0"), ("1/3", "0.3333333333333333"), ("1e-7", "0.0000001")],
 )
 def test_usage_is_printed_as_auditor_prints_it(value: str, text: str) -> None:
-    assert printed(Fraction(value)) == text
+    assert format_usage(Fraction(value)) == text
 
 
 async def test_commands_run_one_after_the_other_for_each_group() -> None:
@@ -309,4 +309,4 @@ async def test_bounds_that_were_narrowed_hold_at_once() -> None:
 
 
 def test_a_group_that_is_new_gets_its_own_at_once() -> None:
-    assert smoothed({"new": Fraction(8), "old": Fraction(8)}, {"old": Fraction(0)}, 0.25) == {"new": 8, "old": 6}
+    assert smooth({"new": Fraction(8), "old": Fraction(8)}, {"old": Fraction(0)}, 0.25) == {"new": 8, "old": 6}
