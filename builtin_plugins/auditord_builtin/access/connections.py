@@ -29,23 +29,23 @@ class Rule(Section):
     roles: tuple[str, ...] = Field(min_length=1, description="Names of roles, as in access.roles.")
 
 
-def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
+def list_roles(rules: Iterable[Rule]) -> Iterable[str]:
     """Return all roles in the rules."""
     return [role for rule in rules for role in rule.roles]
 
 
-def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
+def identify(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
     """Return the identity with the roles of all matching rules; None if no rule matches."""
-    return Identity(name, tuple(dict.fromkeys(named_roles(fitting))), user) if fitting else None
+    return Identity(name, tuple(dict.fromkeys(list_roles(fitting))), user) if fitting else None
 
 
 def fits(pattern: str | None, *texts: str) -> bool:
     """Return True if any text matches the whole pattern, or if there is no pattern. Case matters."""
-    return pattern is None or any(_compiled(pattern).fullmatch(text) for text in texts)
+    return pattern is None or any(_compile(pattern).fullmatch(text) for text in texts)
 
 
 @lru_cache(maxsize=4_096)  # one entry per configured pattern; callers' texts are never compiled
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
 
 
@@ -109,7 +109,7 @@ def open_certificates(
         if certificate is None:
             return None
         fitting = [rule for rule in config.rules if rule.fits(certificate)]
-        return identified(certificate.subject, fitting, config.user_of(certificate))
+        return identify(certificate.subject, fitting, config.user_of(certificate))
 
     return nullcontext(authenticate)
 
@@ -118,7 +118,7 @@ CERTIFICATES = access.AuthenticatorKind(
     name="certificates",
     config=CertificatesConfig,
     open=open_certificates,
-    roles=lambda config: named_roles(config.rules),
+    roles=lambda config: list_roles(config.rules),
     names_users=lambda config: config.user is not None,
 )
 
@@ -147,7 +147,7 @@ def open_networks(
         if credentials.address is None or credentials.token is not None:
             return None
         address = ip_address(credentials.address)
-        return identified(str(address), [rule for rule in config.rules if address in rule.network])
+        return identify(str(address), [rule for rule in config.rules if address in rule.network])
 
     return nullcontext(authenticate)
 
@@ -169,7 +169,7 @@ NETWORKS = access.AuthenticatorKind(
     name="networks",
     config=NetworksConfig,
     open=open_networks,
-    roles=lambda config: named_roles(config.rules),
+    roles=lambda config: list_roles(config.rules),
     check=check_networks,
 )
 
@@ -240,7 +240,7 @@ def open_unix_users(
             return None
         known = names.get(peer.uid, str(peer.uid))
         user = await to_thread.run_sync(_user_name, peer.uid) if known.isdecimal() else known
-        return identified(known, fitting, user)
+        return identify(known, fitting, user)
 
     return nullcontext(authenticate)
 
@@ -271,7 +271,7 @@ UNIX_USERS = access.AuthenticatorKind(
     name="unix_users",
     config=UnixUsersConfig,
     open=open_unix_users,
-    roles=lambda config: named_roles(config.rules),
+    roles=lambda config: list_roles(config.rules),
     names_users=lambda _: True,
     check=check_unix_users,
 )

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from auditord_builtin.access.connections import named_roles
+from auditord_builtin.access.connections import list_roles
 from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_hookspecs import AuditordError, Authenticate, AuthenticatorContext, AuthenticatorKind, Context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_extra
@@ -21,7 +21,7 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
         from auditord_builtin.access import jwt_checking  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ValueError(f"this needs pip install 'auditord[jwt]' ({error})") from error
-    async with jwt_checking.opened_issuer(config, context) as (issuer, http):
+    async with jwt_checking.open_issuer(config, context) as (issuer, http):
         if config.login is None:
             yield issuer
         else:
@@ -58,7 +58,7 @@ KIND: Final = AuthenticatorKind(
     "jwt",
     JwtConfig,
     open_jwt,
-    roles=lambda config: named_roles(config.rules),
+    roles=lambda config: list_roles(config.rules),
     names_users=lambda config: config.user_claim is not None,
     check=check,
 )

@@ -9,7 +9,7 @@ import logging
 import secrets
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
@@ -20,8 +20,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import jwt
 import msgspec
 
-from auditord_builtin.access.connections import fits, identified
-from auditord_builtin.access.jwt_config import JwtConfig, LoginSection, checked_url
+from auditord_builtin.access.connections import fits, identify
+from auditord_builtin.access.jwt_config import JwtConfig, LoginSection, require_safe_url
 from auditord_hookspecs import AccessRefused, AuditordError, AuthenticatorContext, Credentials, Identity
 from auditord_hookspecs.access import LoginStart, LoginUnavailable
 from auditord_hookspecs.http import HttpAnswer, HttpClient, HttpError, HttpOptions
@@ -89,13 +89,13 @@ class KeyRing:
             await self._renew()
         if self._is_old(KEPT):
             raise AccessRefused("the keys of the issuer cannot be fetched")
-        described = self._keys.get(key_id) if key_id is not None else self._only()
+        if key_id is not None:
+            described = self._keys.get(key_id)
+        else:
+            described = next(iter(self._keys.values())) if len(self._keys) == 1 else None
         if described is None or described.get("alg", algorithm) != algorithm:
             raise AccessRefused("signed with a key that the issuer does not have for this algorithm")
         return jwt.PyJWK(dict(described), algorithm)  # refuses a key that does not fit the algorithm
-
-    def _only(self) -> Described | None:
-        return next(iter(self._keys.values())) if len(self._keys) == 1 else None
 
     def _is_old(self, age: timedelta) -> bool:
         return self._fetched is None or self._now() - self._fetched >= age
@@ -142,11 +142,11 @@ async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
         KeysUnavailable: the key set cannot be fetched.
     """
     if config.jwks is not None and config.jwks.startswith("file:"):
-        return _read(Path(config.jwks.removeprefix("file:")))
-    return await _get(http, config.jwks or (await discovered(http, config.issuer)).jwks_uri)
+        return _read_file(Path(config.jwks.removeprefix("file:")))
+    return await _get(http, config.jwks or (await discover(http, config.issuer)).jwks_uri)
 
 
-async def discovered(http: HttpClient, issuer: str) -> Discovery:
+async def discover(http: HttpClient, issuer: str) -> Discovery:
     """Fetch the issuer's discovery document.
 
     Raises:
@@ -160,13 +160,13 @@ async def discovered(http: HttpClient, issuer: str) -> Discovery:
     if document.issuer != issuer:
         raise KeysUnavailable(f"the discovery document of {issuer} names another issuer: check the option issuer")
     try:
-        checked_url(document.jwks_uri)
+        require_safe_url(document.jwks_uri)
     except ValueError as error:
         raise KeysUnavailable(f"{issuer}: {error}") from error
     return document
 
 
-def _read(path: Path) -> Any:  # Any: JSON
+def _read_file(path: Path) -> Any:  # Any: JSON
     try:
         return msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
@@ -196,7 +196,7 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
 
 @asynccontextmanager
-async def opened_issuer(
+async def open_issuer(
     config: JwtConfig, context: AuthenticatorContext
 ) -> AsyncGenerator[tuple["Issuer", HttpClient], None]:
     """Yield an authenticator for the issuer's tokens, and the HTTP client for the issuer.
@@ -224,9 +224,9 @@ class Issuer(msgspec.Struct, frozen=True):
             return identity_of(self.config, credentials.claims)
         if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
             return None
-        return identity_of(self.config, await self.checked(credentials.token, self.config.audience))
+        return identity_of(self.config, await self.verify(credentials.token, self.config.audience))
 
-    async def checked(self, token: str, audience: Sequence[str]) -> Claims:
+    async def verify(self, token: str, audience: Sequence[str]) -> Claims:
         """Verify a token and return its claims.
 
         Raises:
@@ -266,7 +266,7 @@ def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
     subject, groups = str(claims["sub"]), groups_of(config, claims)
     fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
     user = claims.get(config.user_claim) if config.user_claim is not None else None
-    return identified(subject, fitting, user if isinstance(user, str) else None)
+    return identify(subject, fitting, user if isinstance(user, str) else None)
 
 
 def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
@@ -316,7 +316,7 @@ class Description:
         if self._failed is not None and not self._is_past(self._failed[0], BETWEEN_FETCHES):
             raise LoginUnavailable(str(self._failed[1]))
         try:
-            found = await discovered(self._http, self._config.issuer)
+            found = await discover(self._http, self._config.issuer)
         except KeysUnavailable as error:
             self._failed = (self._now(), error)
             raise LoginUnavailable(str(error)) from error
@@ -372,7 +372,7 @@ class IssuerLogin:
         if "code" not in answer:
             raise AccessRefused(f"{issuer} refused the login: {answer.get('error', 'it sent no code')[:100]}")
         tokens = await self._exchange(callback, answer["code"], kept["verifier"])
-        claims = await self._issuer.checked(tokens.id_token, (self._login.client_id,))
+        claims = await self._issuer.verify(tokens.id_token, (self._login.client_id,))
         if not compare_digest(kept["nonce"].encode(), str(claims.get("nonce", "")).encode(errors="replace")):
             raise AccessRefused(f"the ID token of {issuer} is for another login (nonce)")
         if claims.get("azp", self._login.client_id) != self._login.client_id:
@@ -389,7 +389,7 @@ class IssuerLogin:
         except LoginUnavailable:
             return None
         query = urlencode({"client_id": self._login.client_id, "post_logout_redirect_uri": back})
-        return None if endpoint is None else f"{checked_url(endpoint)}{'&' if '?' in endpoint else '?'}{query}"
+        return None if endpoint is None else f"{require_safe_url(endpoint)}{'&' if '?' in endpoint else '?'}{query}"
 
     async def _exchange(self, callback: str, code: str, verifier: str) -> _Tokens:
         found = await self._description.get()
@@ -427,7 +427,7 @@ class IssuerLogin:
 def _endpoint(found: Discovery, name: str) -> str:
     url: str | None = getattr(found, name)
     try:
-        return checked_url(url or "")
+        return require_safe_url(url or "")
     except ValueError as error:
         raise LoginUnavailable(f"the discovery document of {found.issuer} has no {name} that can be trusted") from error
 
@@ -442,20 +442,14 @@ def _content_of(answer: HttpAnswer, shape: type[T]) -> T:
     if answer.status >= 500:  # noqa: PLR2004 the classes of HTTP
         raise LoginUnavailable(f"{answer.request} was answered {answer.status}")
     if answer.status != _OK:
-        raise AccessRefused(f"{answer.request} was answered {answer.status} {_error_of(answer)}".rstrip())
+        code = ""  # such as invalid_grant (RFC 6749, section 5.2)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            code = str(msgspec.json.decode(answer.body, type=dict[str, Any]).get("error", ""))[:100]
+        raise AccessRefused(f"{answer.request} was answered {answer.status} {code}".rstrip())
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AccessRefused(f"{answer.request} has an answer that cannot be read") from error
-
-
-def _error_of(answer: HttpAnswer) -> str:
-    """Return the error code (RFC 6749, section 5.2), such as ``invalid_grant``, or an empty text."""
-    try:
-        found = msgspec.json.decode(answer.body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
-    return str(found.get("error", ""))[:100]
 
 
 def _reduce(config: JwtConfig, claims: Claims) -> Mapping[str, object]:

@@ -93,7 +93,7 @@ class JwtConfig(InstanceConfig):
     def _over_tls(cls, url: str | None) -> str | None:
         if url is None or (url.startswith("file:/") and Path(url.removeprefix("file:")).is_absolute()):
             return url
-        return checked_url(url)
+        return require_safe_url(url)
 
     @field_validator("issuer")
     @classmethod
@@ -103,7 +103,7 @@ class JwtConfig(InstanceConfig):
         return issuer
 
 
-def checked_url(url: str) -> str:
+def require_safe_url(url: str) -> str:
     """Return the URL if it is safe.
 
     Raises:

@@ -118,7 +118,7 @@ class TokenFile:
         try:
             # The folder does not exist before the daemon's first start.
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            with _locked(self._path.with_suffix(".lock")):
+            with _lock(self._path.with_suffix(".lock")):
                 replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
             raise TokenFileUnusable(
@@ -128,7 +128,7 @@ class TokenFile:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None, None, None]:
+def _lock(path: Path) -> Generator[None, None, None]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
         give_to_owner(file.fileno(), path.parent)
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -168,7 +168,8 @@ async def check(config: TokensConfig, context: access.AuthenticatorContext) -> A
     """Report whether any token exists and, for each owner, whether the last one has expired or expires soon."""
     del config
     last: dict[str, StoredToken] = {}
-    for each in sorted(TokenFile(context.state_dir).tokens().values(), key=_end):
+    stored = TokenFile(context.state_dir).tokens().values()
+    for each in sorted(stored, key=lambda token: token.expires or _NEVER):
         last[each.name] = each
     if not last:
         text = "no token exists: every request with a token is refused"
@@ -192,10 +193,6 @@ async def check(config: TokensConfig, context: access.AuthenticatorContext) -> A
             yield Finding(severity, subject, text, remedy if severity is Severity.WARNING else "")
 
 
-def _end(token: StoredToken) -> datetime:
-    return token.expires or _NEVER
-
-
 KIND = access.AuthenticatorKind(
     name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: (), names_users=lambda _: True, check=check
 )
@@ -204,13 +201,13 @@ KIND = access.AuthenticatorKind(
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 
 
-def _checked_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+def _check_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise click.BadParameter("letters, digits and . _ @ -, at most 100 of them")
     return name
 
 
-def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta | None:
+def _parse_validity(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta | None:
     if text == "never":
         return None
     try:
@@ -231,9 +228,11 @@ def token_command() -> None:
 
 
 @token_command.command("create")
-@click.argument("name", callback=_checked_name)
+@click.argument("name", callback=_check_name)
 @click.option("--role", "roles", multiple=True, required=True, help="A role, as in access.roles; repeatable.")
-@click.option("--valid", default="365d", show_default=True, callback=_duration, help="Validity, such as 90d, or never.")
+@click.option(
+    "--valid", default="365d", show_default=True, callback=_parse_validity, help="Validity, such as 90d, or never."
+)
 @output_option
 @pass_context
 def create_command(
@@ -246,7 +245,7 @@ def create_command(
     stored, token = new_token(name, roles, now, None if valid is None else now + valid)
     TokenFile(context.state_dir).change(lambda tokens: [*tokens.values(), stored])
     if output == "json":
-        write_json({**_shown(stored), "token": token})
+        write_json({**_to_json(stored), "token": token})
         return
     say(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
     say(token)
@@ -259,7 +258,7 @@ def list_command(context: CommandContext, output: str) -> None:
     """List the tokens, without their secrets."""
     tokens = sorted(TokenFile(context.state_dir).tokens().values(), key=lambda each: (each.name, each.created))
     if output == "json":
-        write_json([_shown(each) for each in tokens])
+        write_json([_to_json(each) for each in tokens])
         return
     rows = [("id", "name", "roles", "validity")] if tokens else []
     for each in tokens:
@@ -287,7 +286,7 @@ def _until(token: StoredToken) -> str:
     return "never expires" if token.expires is None else f"until {format_time(token.expires.replace(microsecond=0))}"
 
 
-def _shown(token: StoredToken) -> Mapping[str, Any]:  # Any: JSON
+def _to_json(token: StoredToken) -> Mapping[str, Any]:  # Any: JSON
     return {
         "id": token.token_id,
         "name": token.name,
