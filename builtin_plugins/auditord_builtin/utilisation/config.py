@@ -20,7 +20,7 @@ _PORTS: Final = {"none": 25, "starttls": 587, "ssl": 465}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def checked_address(address: str) -> str:
+def require_address(address: str) -> str:
     """Return the address if it is a bare mail address, without a display name.
 
     Raises:
@@ -31,7 +31,7 @@ def checked_address(address: str) -> str:
     return address
 
 
-Address = Annotated[str, AfterValidator(checked_address)]
+Address = Annotated[str, AfterValidator(require_address)]
 Amount = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -219,7 +219,7 @@ class UserMail(Section):
         if address is not None:
             if "{user}" not in address:
                 raise ValueError("needs {user}, or all users' mails would go to one address")
-            checked_address(address.replace("{user}", "user"))
+            require_address(address.replace("{user}", "user"))
         return address
 
 
@@ -315,7 +315,10 @@ def import_config(document: Document) -> ImportedConfig | None:
     _import_groups(result)
     _import_energy(result)
     _import_components(result)
-    _import_file(result)
+    options = result.section("utilization")
+    folder = Path(str(options.get("file_path", "."))).absolute()
+    result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
+    result.put("csv.name", f"{options.get('file_name', 'auditor')}_{{period}}.csv")
     if level := result.section("logging").get("level"):
         result.put_level(level)
     _list_dropped(result)
@@ -370,13 +373,6 @@ def _import_components(result: ConfigImport) -> None:
     if site_field:
         keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
         result.put("site_keys", keys, "AUDITOR required this, but used the key site regardless")
-
-
-def _import_file(result: ConfigImport) -> None:
-    options = result.section("utilization")
-    folder = Path(str(options.get("file_path", "."))).absolute()
-    result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
-    result.put("csv.name", f"{options.get('file_name', 'auditor')}_{{period}}.csv")
 
 
 def _list_dropped(result: ConfigImport) -> None:

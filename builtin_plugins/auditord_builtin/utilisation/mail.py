@@ -234,7 +234,7 @@ class Delivery(msgspec.Struct, frozen=True):
             MailFault: the server cannot be used. The next run sends the remaining mails.
         """
         by_key = {each.key: each for each in reports}
-        owed = [by_key[key] for key in self.state.owed(series, period, list(by_key))]
+        owed = [by_key[key] for key in self.state.list_due(series, period, list(by_key))]
         if self.context.dry_run:
             for each in owed:
                 self.context.show(f"would mail to {each.address}:")

@@ -145,11 +145,10 @@ def _rows(usages: Usages, level: Level) -> Sequence[Row]:
     for who, usage in usages.items():
         sums[_WHO[level](who)] += usage
     rows = [Row(level, who, totals_of(usage)) for who, usage in sums.items()]
-    return sorted(rows, key=lambda row: (-row.totals.core_hours, _in_order(row.who)))
-
-
-def _in_order(who: Who) -> list[str]:
-    return [part or "" for part in (who.site, who.group, who.user)]
+    return sorted(
+        rows,
+        key=lambda row: (-row.totals.core_hours, row.who.site or "", row.who.group or "", row.who.user or ""),
+    )
 
 
 def _savings(total: Totals) -> Iterator[str]:
@@ -200,12 +199,12 @@ _ROUNDING: Final = Context(prec=1_000, rounding=ROUND_HALF_UP)  # absurd scores 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
     """Return all rows with all totals. Unknown totals are empty. Names that look like formulas get an apostrophe."""
 
-    def shown(name: str | None) -> str | None:
+    def show(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
 
     header = csv_line(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
     lines = [
-        csv_line([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))])
+        csv_line([report.period.name, *map(show, _whose(row)), *map(_exact, _values(row.totals))])
         for row in (report.total, *report.rows)
     ]
     return "".join([header, *lines])
@@ -213,6 +212,11 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
 
 def as_json(report: Report) -> str:
     """Return the rows and notes as JSON. Unknown totals are null."""
+    rows: list[dict[str, Any]] = []  # Any: JSON
+    for row in (report.total, *report.rows):
+        level, site, group, user = _whose(row)
+        values = zip(map(column, fields(Totals)), map(_exact, _values(row.totals)), strict=True)
+        rows.append({"level": level, "site": site, "group": group, "user": user, **dict(values)})
     document = {
         "title": report.title,
         "period": report.period.name,
@@ -221,7 +225,7 @@ def as_json(report: Report) -> str:
         "complete": report.complete,
         "benchmark": report.benchmark,
         "notes": list(report.notes),
-        "rows": [_document(row) for row in (report.total, *report.rows)],
+        "rows": rows,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -233,16 +237,12 @@ def as_text(report: Report, most_rows: int | None = None) -> str:
         shown = rows[:most_rows]
         table += [[label(row), *cells(row.totals)] for row in shown]
         table += [[f"{_INDENT[rows[0].level]}{and_more(rows, shown)}"]] if len(shown) < len(rows) else []
-    lines = [heading(report), "", *_aligned(table)]
-    return "\n".join([*lines, *[f"\n* {note}" for note in report.notes]]) + "\n"
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines with the first cell left-aligned and numbers right-aligned. A line can have fewer cells."""
     widths = [max(len(line[at]) for line in table if at < len(line)) for at in range(len(_HEADER))]
-    for line in table:
+    lines = [heading(report), ""]
+    for line in table:  # the first cell is left-aligned, numbers are right-aligned; a line can have fewer cells
         numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
-        yield "  ".join([line[0].ljust(widths[0]), *numbers]).rstrip()
+        lines.append("  ".join([line[0].ljust(widths[0]), *numbers]).rstrip())
+    return "\n".join([*lines, *[f"\n* {note}" for note in report.notes]]) + "\n"
 
 
 def heading(report: Report) -> str:
@@ -307,21 +307,21 @@ _INDENT: Final[Mapping[Level | None, str]] = {
 
 def label(row: Row) -> str:
     """Return the name of a row's site, group or user, indented by its level."""
-    return "all" if row.level is None else _INDENT[row.level] + _name(row.level, row.who)
-
-
-def _name(level: Level, who: Who) -> str:
-    match level:
+    who = row.who
+    match row.level:
+        case None:
+            return "all"
         case Level.SITE:
-            return name_of(who.site, "site")
+            name = name_of(who.site, "site")
         case Level.GROUP:
-            return name_of(who.group, "group")
+            name = name_of(who.group, "group")
         case Level.USER:
-            return f"{name_of(who.user, 'user')} ({printable(who.group or '-')})"
+            name = f"{name_of(who.user, 'user')} ({printable(who.group or '-')})"
         case Level.GROUP_TOTAL:
-            return f"{name_of(who.group, 'group')} (all sites)"
+            name = f"{name_of(who.group, 'group')} (all sites)"
         case Level.USER_TOTAL:
-            return f"{name_of(who.user, 'user')} (all groups)"
+            name = f"{name_of(who.user, 'user')} (all groups)"
+    return _INDENT[row.level] + name
 
 
 def name_of(name: str | None, kind: str) -> str:
@@ -352,12 +352,6 @@ def _exact(value: Fraction | int | None) -> float | int | None:
     return nearest_float(value) if isinstance(value, Fraction) else value
 
 
-def _document(row: Row) -> dict[str, Any]:  # Any: JSON
-    level, site, group, user = _whose(row)
-    values = zip(map(column, fields(Totals)), map(_exact, _values(row.totals)), strict=True)
-    return {"level": level, "site": site, "group": group, "user": user, **dict(values)}
-
-
 _PAGES: Final = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
     autoescape=True,
@@ -374,7 +368,7 @@ def as_html(report: Report, most_rows: int | None = None) -> str:
         report=report,
         most_rows=most_rows,
         title=heading(report),
-        totals=_named(report.total.totals, report.benchmark),
+        totals=_list_totals(report.total.totals, report.benchmark),
         group_totals=report.totals(Level.GROUP_TOTAL),
         user_totals=report.totals(Level.USER_TOTAL),
         Level=Level,
@@ -388,7 +382,7 @@ def as_html(report: Report, most_rows: int | None = None) -> str:
     )
 
 
-def _named(totals: Totals, benchmark: str) -> Mapping[str, str]:
+def _list_totals(totals: Totals, benchmark: str) -> Mapping[str, str]:
     return {
         "Jobs": f"{totals.jobs:,}",
         "Core hours": number(totals.core_hours),

@@ -7,7 +7,7 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
-from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig, import_config
+from auditord_builtin.utilisation.config import UserMail, UtilisationConfig, import_config
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
 from auditord_builtin.utilisation.periods import Period, period_at
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
@@ -71,7 +71,7 @@ class _Work(msgspec.Struct, frozen=True):
         for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
-            if (settled := await self._settled(Series.REPORTS, period)) is None:
+            if (settled := await self._settle(Series.REPORTS, period)) is None:
                 break  # later periods wait as well
             usages, silent = settled
             notes = [f"No later job of {', '.join(silent)} is known: jobs may be missing here."] if silent else []
@@ -104,7 +104,7 @@ class _Work(msgspec.Struct, frozen=True):
             await self.state.forget_before(Series.USERS, period)
             if not self.state.is_waiting(Series.USERS, period):
                 following = period_at(options.period, period.stop)
-                if (settled := await self._settled(Series.USERS, period, following.stop + self.config.settle)) is None:
+                if (settled := await self._settle(Series.USERS, period, following.stop + self.config.settle)) is None:
                     return faults
                 reports = reports_to_users(settled[0], self.config, options, period, self.context.log)
                 outcome = await self._deliver(Series.USERS, period, reports)
@@ -113,7 +113,7 @@ class _Work(msgspec.Struct, frozen=True):
                     self.context.log.warning("%s", reason)
         return faults
 
-    async def _settled(
+    async def _settle(
         self, series: Series, period: Period, replaced: datetime | None = None
     ) -> tuple[Usages, Sequence[str]] | None:
         """Return a period's usage and silent sites, or None while the report waits for missing records.
@@ -184,17 +184,14 @@ async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[F
         server = config.mail.server
         if server.ca is not None:
             yield check_certificate(server.ca, context.now())
-        yield await _check_mail(server)
-
-
-async def _check_mail(server: Server) -> Finding:
-    subject = f"{server.host}:{server.port_number}"
-    try:
-        await greet(server)
-    except AuditordError as error:
-        return Finding(Severity.FAILURE, subject, str(error), "compare mail.server with the mail server's settings")
-    login = ", and accepts the login" if server.user else ""
-    return Finding(Severity.OK, subject, f"the mail server answers{login}")
+        subject = f"{server.host}:{server.port_number}"
+        try:
+            await greet(server)
+        except AuditordError as error:
+            yield Finding(Severity.FAILURE, subject, str(error), "compare mail.server with the mail server's settings")
+        else:
+            login = ", and accepts the login" if server.user else ""
+            yield Finding(Severity.OK, subject, f"the mail server answers{login}")
 
 
 UTILISATION: Final = PluginKind(

@@ -115,7 +115,7 @@ class ReportedState:
         """Return True if the period's file was written."""
         return self._progress(series, period).written
 
-    def owed(self, series: Series, period: Period, recipients: Collection[str]) -> Sequence[str]:
+    def list_due(self, series: Series, period: Period, recipients: Collection[str]) -> Sequence[str]:
         """Return the recipients that should get a mail now."""
         progress = self._progress(series, period)
         waiting = {each for each, refusal in progress.refused.items() if not self._is_due(refusal)}
@@ -123,19 +123,19 @@ class ReportedState:
 
     async def note_written(self, series: Series, period: Period) -> None:
         """Record that the file of a report was written."""
-        self._opened(series, period).written = True
+        self._open_progress(series, period).written = True
         await self._save()
 
     async def note_sent(self, series: Series, period: Period, recipient: str) -> None:
         """Record that the server accepted the mail."""
-        progress = self._opened(series, period)
+        progress = self._open_progress(series, period)
         progress.served.append(recipient)
         progress.refused.pop(recipient, None)
         await self._save()
 
     async def note_refused(self, series: Series, period: Period, recipient: str, reason: str) -> int:
         """Record that the server refused the recipient, and return the number of refusals."""
-        progress = self._opened(series, period)
+        progress = self._open_progress(series, period)
         tries = progress.refused[recipient].tries + 1 if recipient in progress.refused else 1
         progress.refused[recipient] = _Refusal(tries, self._context.now(), reason)
         if tries >= MOST_TRIES:
@@ -180,7 +180,7 @@ class ReportedState:
     def _progress(self, series: Series, period: Period) -> _Progress:
         return self._series[series].open.get(period.name) or _Progress()
 
-    def _opened(self, series: Series, period: Period) -> _Progress:
+    def _open_progress(self, series: Series, period: Period) -> _Progress:
         return self._series[series].open.setdefault(period.name, _Progress())
 
     async def _save(self) -> None:

@@ -132,7 +132,7 @@ def totals_of(usage: Usage) -> Totals:
     return Totals(
         jobs=usage.jobs,
         core_hours=_hours(usage.core_time),
-        khs23h=_known(_hours(usage.benchmark_time) / 1_000, usage.core_time, usage.unscored_core_time),
+        khs23h=_if_known(_hours(usage.benchmark_time) / 1_000, usage.core_time, usage.unscored_core_time),
         cpu_efficiency=usage.cpu_time / usage.timed_core_time if timed else None,
         memory_efficiency=usage.memory_used_time / usage.memory_time if memory_known else None,
         gpu_hours=_hours(usage.gpu_time),
@@ -141,8 +141,8 @@ def totals_of(usage: Usage) -> Totals:
         memory_requested=requested if memory_known else None,
         memory_used=used if memory_known else None,
         idle_memory=max(_ZERO, requested - used) if memory_known else None,
-        energy=_known(usage.energy, usage.core_time, usage.core_time - usage.energy_core_time),
-        co2=_known(usage.co2, usage.core_time, usage.core_time - usage.co2_core_time),
+        energy=_if_known(usage.energy, usage.core_time, usage.core_time - usage.energy_core_time),
+        co2=_if_known(usage.co2, usage.core_time, usage.core_time - usage.co2_core_time),
         unscored_core_hours=_hours(usage.unscored_core_time),
         untimed_core_hours=_hours(usage.core_time - usage.timed_core_time),
         core_hours_without_energy=_hours(usage.core_time - usage.energy_core_time),
@@ -151,7 +151,7 @@ def totals_of(usage: Usage) -> Totals:
     )
 
 
-def _known(total: Fraction, core_time: int, left_out: int) -> Fraction | None:
+def _if_known(total: Fraction, core_time: int, left_out: int) -> Fraction | None:
     return None if total == 0 and core_time > 0 and left_out == core_time else total
 
 
@@ -216,21 +216,14 @@ def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensit
         time, value = row.get(options.time_column), row.get(options.value_column)
         if not time or not value:
             raise ValueError(f"line {number} has no {options.time_column} or no {options.value_column}")
-        by_day[_day(time)].append(_per_kwh(value, number) * Fraction(options.factor))
+        moment = datetime.fromisoformat(time.strip())
+        day = (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).date()
+        per_kwh = Decimal(value.strip())
+        if not per_kwh.is_finite() or per_kwh < 0:
+            raise ValueError(f"line {number}: '{value}' is not an amount of CO2")
+        by_day[day].append(Fraction(per_kwh) * Fraction(options.factor))
     days = sorted(by_day)
     return Intensity(days, list(accumulate(sum(by_day[day], Fraction(0)) / len(by_day[day]) for day in days)))
-
-
-def _day(text: str) -> date:
-    moment = datetime.fromisoformat(text.strip())
-    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).date()
-
-
-def _per_kwh(text: str, number: int) -> Fraction:
-    value = Decimal(text.strip())
-    if not value.is_finite() or value < 0:
-        raise ValueError(f"line {number}: '{text}' is not an amount of CO2")
-    return Fraction(value)
 
 
 class Estimator(msgspec.Struct, frozen=True):
@@ -300,7 +293,7 @@ class Question(msgspec.Struct, frozen=True):
         for group in answer.groups:
             site, name, user = [None if value is None else str(value) for value in group.key[:3]]
             if not self.config.sites or site in self.config.sites:
-                found[Who(site, renamed(name, self.config.group_names), user)] += self._read(site, group)
+                found[Who(site, rename_group(name, self.config.group_names), user)] += self._read(site, group)
         return found
 
     @property
@@ -361,7 +354,7 @@ class Question(msgspec.Struct, frozen=True):
         return first, last
 
 
-def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
+def rename_group(group: str | None, rules: Sequence[NameRule]) -> str | None:
     """Return a group's name in the report: by the first matching rule, else unchanged."""
     for rule in rules if group is not None else ():
         if (match := rule.matches.search(group or "")) is not None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from auditord_builtin.utilisation.config import UtilisationConfig, import_config
-from auditord_builtin.utilisation.usage import renamed
+from auditord_builtin.utilisation.usage import rename_group
 from auditord_hookspecs import ImportedConfig
 
 FILE: dict[str, Any] = {
@@ -76,8 +76,8 @@ def test_without_a_list_groups_are_named_by_vo_and_role() -> None:
         "/atlas": "atlas",
         "local": "local",
     }
-    assert {voms: renamed(voms, rules) for voms in named} == named
-    assert renamed(None, rules) is None
+    assert {voms: rename_group(voms, rules) for voms in named} == named
+    assert rename_group(None, rules) is None
 
 
 def test_other_files_are_left_to_others() -> None:
