@@ -60,13 +60,13 @@ class Runtime:
 
     async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
         """Start to watch all instances; return a listener by section. ``write`` gets section and report of a run."""
-        watch, enabled = self._reporter.watch, self.instances.enabled
-        return {section: await watch(section, enabled(section), write) for section in RUN_SECTIONS}
+        watch, instances = self._reporter.watch, self.instances
+        return {section: await watch(section, instances.select_enabled(section), write) for section in RUN_SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
         """Watch an instance again after a reload replaced it, or stop watching it if it was disabled."""
         self.health.forget(section, name)
-        if (entry := self.instances.enabled(section).get(name)) is not None:
+        if (entry := self.instances.select_enabled(section).get(name)) is not None:
             await self._reporter.watch(section, {name: entry}, log_run)
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
@@ -106,7 +106,7 @@ class Runtime:
 
     def _panel_instances(self) -> Iterator[PanelInstance]:
         for section in RUN_SECTIONS:
-            for name, (kind, config) in self.instances.enabled(section).items():
+            for name, (kind, config) in self.instances.select_enabled(section).items():
                 yield PanelInstance(section, name, kind.name, config)
 
     def register_hook_metrics(self) -> None:

@@ -156,17 +156,15 @@ def run_intervals(instances: Instances) -> Mapping[tuple[str, str, str], timedel
     """Return the interval of each enabled instance that is not continuous, by section, name and kind."""
     found: dict[tuple[str, str, str], timedelta] = {}
     for section in RUN_SECTIONS:
-        for name, (kind, config) in instances.enabled(section).items():
+        for name, (kind, config) in instances.select_enabled(section).items():
             if not (isinstance(kind, CollectorKind) and kind.continuous):
-                found[section, name, kind.name] = _interval(when(config, kind.interval), instances.now())
+                interval = when(config, kind.interval)
+                if isinstance(interval, str):  # a cron line
+                    now = instances.now()
+                    last = latest_tick(interval, now) or now
+                    interval = last - (latest_tick(interval, last - timedelta(microseconds=1)) or last)
+                found[section, name, kind.name] = interval
     return found
-
-
-def _interval(times: timedelta | str, now: datetime) -> timedelta:
-    if isinstance(times, timedelta):
-        return times
-    last = latest_tick(times, now) or now
-    return last - (latest_tick(times, last - timedelta(microseconds=1)) or last)
 
 
 class HostMetrics(Collector):
