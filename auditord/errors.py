@@ -182,11 +182,6 @@ def plain_errors() -> Generator[None, None, None]:
         yield
     except BaseExceptionGroup as group:
         cause: BaseException = group
-        while len(causes := _causes(cause)) == 1:
-            cause = causes[0]
+        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]
         raise cause from None
-
-
-def _causes(error: BaseException) -> Sequence[BaseException]:
-    causes: Sequence[BaseException] = getattr(error, "exceptions", ())
-    return causes

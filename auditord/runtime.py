@@ -1,6 +1,6 @@
 """The parts of a process that owns a state folder, built on its open storage."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from random import SystemRandom
@@ -13,7 +13,7 @@ from auditord.actions import RUN_SECTIONS, Actions, Section
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import StoreSenderContext
-from auditord.contexts.plugins import HostDaemon, Memories, PanelInstance, Panels, declared_panels
+from auditord.contexts.plugins import HostDaemon, Memories, Panels, find_panels
 from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks
@@ -102,12 +102,7 @@ class Runtime:
             HookError: a module declares an invalid panel, or fails.
         """
         memories = Memories(self.storage.store, self.storage.spool)
-        return Panels(declared_panels(self.hooks), self._panel_instances, memories)
-
-    def _panel_instances(self) -> Iterator[PanelInstance]:
-        for section in RUN_SECTIONS:
-            for name, (kind, config) in self.instances.select_enabled(section).items():
-                yield PanelInstance(section, name, kind.name, config)
+        return Panels(find_panels(self.hooks), self.instances.select_enabled, memories)
 
     def register_hook_metrics(self) -> None:
         """Register the metrics of hook modules.

@@ -10,7 +10,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord.hooks import Hooks
 from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.storage import LOCAL, enabled
+from auditord.storage import LOCAL, select_enabled
 from auditord.tasks.instances import when
 from auditord.tasks.runs import latest_tick
 from auditord_hookspecs import hookimpl
@@ -49,7 +49,7 @@ async def _check_runs(
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
         statistics, runs = await spool.statistics(), await spool.last_runs()
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
-    senders = {*enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
+    senders = {*select_enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
     for sender, queue in statistics.queues.items():
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
         text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"

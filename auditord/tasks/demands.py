@@ -301,7 +301,7 @@ class OnDemand:
                 raise UnsuitableRequest(f"{name}: kind {kind.name} reads periods, not single jobs")
             if request.dry_run and kind.remarks is not None:
                 for remark in kind.remarks(config):
-                    observer.said(f"remark: {remark}")
+                    observer.show_line(f"remark: {remark}")
             runnable = self._instances.collector(name, request, observer, TIMEOUT)
         async with self._instances.turns[name].borrow():
             if request.again or request.dry_run:

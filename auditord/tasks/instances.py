@@ -24,7 +24,7 @@ from auditord.backup.notes import InstanceBackups, collectors_behind, forget_res
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
-from auditord.contexts.plugins import opened_plugin, remote_source
+from auditord.contexts.plugins import open_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
@@ -156,7 +156,7 @@ class Instances:
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
-            on_progress=None if observer is None else observer.progressed,
+            on_progress=None if observer is None else observer.show_progress,
         )
 
     async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
@@ -206,7 +206,7 @@ class Instances:
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
             backups = InstanceBackups(name, self._configuration, self.now)
-            opened = partial(opened_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
+            opened = partial(open_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
             try:
                 async with opened(instance, config, states, StoredRecords(store), backups) as context:
                     await kind.run(config, context)
@@ -287,7 +287,7 @@ async def _show(name: str, observer: Observer | None, transform: Transform | Non
     check_batch(name, batch)
     shown = batch if transform is None else await anyio.to_thread.run_sync(_transform_records, batch, transform)
     if observer is not None:
-        await observer.shown(shown)
+        await observer.show_batch(shown)
     return Enqueued(len(shown.records), len(shown.quarantined))
 
 
