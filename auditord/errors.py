@@ -182,6 +182,8 @@ def plain_errors() -> Generator[None, None, None]:
         yield
     except BaseExceptionGroup as group:
         cause: BaseException = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
+        causes: Sequence[BaseException] = group.exceptions
+        while len(causes) == 1:
+            cause = causes[0]
+            causes = getattr(cause, "exceptions", ())
         raise cause from None
