@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from random import SystemRandom
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -27,7 +27,7 @@ from auditord.tasks.demands import OnDemand, RecordEditor, Retries
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import Clock, Listener, RunReporter, log_run
 from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
-from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
+from auditord_hookspecs import RunReport
 
 RANDOM: Final = SystemRandom()  # jitter spreads many hosts, so it must not come from a shared seed
 
@@ -78,22 +78,18 @@ class Runtime:
     def sending(self) -> AbstractAsyncContextManager[Grace]:
         """Run the senders within the context. On exit, they drain the queue within ``shutdown.grace``."""
         sink = StoreSink(self.storage.store, self.now, self.configuration.api.duplicates, self.storage.pairing)
-        self.send_loops.update(
-            {name: self._send_loop(sink, name, *sender) for name, sender in self.storage.senders.items()}
-        )
+        for name, (kind, config) in self.storage.senders.items():
+            self.send_loops[name] = SendLoop(
+                name,
+                kind,
+                config,
+                StoreSenderContext(name, kind.name, self.now, store=sink),
+                spool=self.storage.spool,
+                listener=SendReporter(name, kind.name, self.health, self._metrics, self.now),
+                now=self.now,
+                random=RANDOM.random,
+            )
         return sending(self.storage, list(self.send_loops.values()), self.configuration.shutdown.grace)
-
-    def _send_loop(self, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
-        return SendLoop(
-            task,
-            kind,
-            config,
-            StoreSenderContext(task, kind.name, self.now, store=sink),
-            spool=self.storage.spool,
-            listener=SendReporter(task, kind.name, self.health, self._metrics, self.now),
-            now=self.now,
-            random=RANDOM.random,
-        )
 
     def panels(self) -> Panels:
         """Return the panels of hook modules.

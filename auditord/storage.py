@@ -98,7 +98,7 @@ async def open_storage(
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # opening it would create a new one
-        stack.enter_context(_explaining_lost_tables(generation))
+        stack.enter_context(_explain_lost_tables(generation))
         keys = configuration.metrics.database.counted_keys
 
         async def is_ours() -> Work[None]:
@@ -137,7 +137,7 @@ async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> N
 
 
 @contextmanager
-def _explaining_lost_tables(generation: Generation) -> Generator[None, None, None]:
+def _explain_lost_tables(generation: Generation) -> Generator[None, None, None]:
     """Report missing tables as lost if the spool already knows a store, so that they are not created again."""
     try:
         yield

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -393,16 +392,15 @@ def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
     """Return the last runs of every instance, the newest first."""
-    found = map(_run, connection.execute(_RUNS))
-    return {task: list(runs) for task, runs in groupby(found, lambda run: run.task)}
-
-
-def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
-    task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
-    when = (from_micros(started), timedelta(microseconds=duration))
-    last_success = None if success is None else from_micros(success)
-    counts = (records, quarantined, json.loads(skipped))
-    return LastRun(task, kind, *when, error, *counts, last_success=last_success, failures=failures)
+    found: dict[str, list[LastRun]] = {}
+    for row in connection.execute(_RUNS):
+        task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
+        when = (from_micros(started), timedelta(microseconds=duration))
+        last_success = None if success is None else from_micros(success)
+        counts = (records, quarantined, json.loads(skipped))
+        run = LastRun(task, kind, *when, error, *counts, last_success=last_success, failures=failures)
+        found.setdefault(task, []).append(run)
+    return found
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:

@@ -201,11 +201,6 @@ class RecordEditor:
         """Delete records."""
         return await self._change(Action.DELETE, dict.fromkeys(ids, lambda _: None), note)
 
-    def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
-        if seen is not None and seen != stored:
-            raise RecordChanged
-        return record if self._transform is None else transform_changes(self._transform, record, stored)
-
     async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
         check_reason(note.reason)
         check_name(note.by)
