@@ -66,15 +66,15 @@ def find_section(request: RunRequest, enabled: Mapping[Section, Collection[str]]
 class PluginObserver(Protocol):
     """Receives the log, output and progress of a plugin."""
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Receive the fraction of the run that is done, 0 to 1."""
         ...
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """Receive a log message of level INFO or higher."""
         ...
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         """Receive output: in a dry run, what the plugin would do."""
         ...
 
@@ -82,7 +82,7 @@ class PluginObserver(Protocol):
 class Observer(PluginObserver, Protocol):
     """Receives the events of a run on demand."""
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         """Receive a batch that a collector's dry run would have kept."""
         ...
 

@@ -182,11 +182,8 @@ def plain_errors() -> Generator[None, None, None]:
         yield
     except BaseExceptionGroup as group:
         cause: BaseException = group
-        while len(causes := _causes(cause)) == 1:
+        causes: Sequence[BaseException] = group.exceptions
+        while len(causes) == 1:
             cause = causes[0]
+            causes = getattr(cause, "exceptions", ())
         raise cause from None
-
-
-def _causes(error: BaseException) -> Sequence[BaseException]:
-    causes: Sequence[BaseException] = getattr(error, "exceptions", ())
-    return causes

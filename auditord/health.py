@@ -89,19 +89,19 @@ class Health:
         """Stop watching an instance."""
         self._tasks.pop((section, task), None)
 
-    def started(self, section: str, task: str, moment: datetime) -> None:
+    def note_start(self, section: str, task: str, moment: datetime) -> None:
         """Note the start of a run."""
         self._change(section, task, running=True, last_started=moment)
 
-    def succeeded(self, section: str, task: str, moment: datetime, *, running: bool) -> None:
+    def note_success(self, section: str, task: str, moment: datetime, *, running: bool) -> None:
         """Note a successful run or, for a sender, a delivered batch."""
         self._change(section, task, running=running, last_success=moment, last_error=None, failures=0)
 
-    def waits(self, section: str, task: str) -> None:
+    def note_wait(self, section: str, task: str) -> None:
         """Note a run that did nothing, since it has to wait for another instance."""
         self._change(section, task, running=False)
 
-    def failed(self, section: str, task: str, error: str, *, running: bool) -> None:
+    def note_failure(self, section: str, task: str, error: str, *, running: bool) -> None:
         """Note a failed run or, for a sender, a failed batch."""
         known = self._tasks.get((section, task))
         failures = 1 if known is None else known.failures + 1

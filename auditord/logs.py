@@ -5,7 +5,7 @@ import logging
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -192,16 +192,12 @@ def journal_datagram(record: logging.LogRecord) -> bytes:
         "CODE_FUNC": record.funcName or "",
         **{f"AUDITORD_{name.upper()}": value for name, value in fields(record).items()},
     }
-    return b"".join(_journal_lines(values))
-
-
-def _journal_lines(values: Mapping[str, str]) -> Iterator[bytes]:
+    lines = list[bytes]()
     for name, value in values.items():
         data = value.encode(errors="backslashreplace")
-        if b"\n" in data:
-            yield name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
-        else:
-            yield name.encode() + b"=" + data + b"\n"
+        start = name.encode() + (b"\n" + struct.pack("<Q", len(data)) if b"\n" in data else b"=")
+        lines.append(start + data + b"\n")
+    return b"".join(lines)
 
 
 def priority(record: logging.LogRecord) -> int:

@@ -72,7 +72,7 @@ class TaskMetrics:
             "auditord_send_failures_in_a_row", "Failed sends since the last successful one.", _TASK, registry=registry
         )
 
-    def left_out(self, task: str, left_out: Iterable[LeftOut]) -> None:
+    def count_left_out(self, task: str, left_out: Iterable[LeftOut]) -> None:
         """Count the components and labels that were left out of an instance's records, and rounded components."""
         for each in left_out:
             counter = self.left_out_labels if each.label else self.left_out_components

@@ -1,10 +1,10 @@
 """The parts of a process that owns a state folder, built on its open storage."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from random import SystemRandom
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -13,7 +13,7 @@ from auditord.actions import RUN_SECTIONS, Actions, Section
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import StoreSenderContext
-from auditord.contexts.plugins import HostDaemon, Memories, PanelInstance, Panels, declared_panels
+from auditord.contexts.plugins import HostDaemon, Memories, Panels, find_panels
 from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks
@@ -27,7 +27,7 @@ from auditord.tasks.demands import OnDemand, RecordEditor, Retries
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import Clock, Listener, RunReporter, log_run
 from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
-from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
+from auditord_hookspecs import RunReport
 
 RANDOM: Final = SystemRandom()  # jitter spreads many hosts, so it must not come from a shared seed
 
@@ -60,13 +60,13 @@ class Runtime:
 
     async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
         """Start to watch all instances; return a listener by section. ``write`` gets section and report of a run."""
-        watch, enabled = self._reporter.watch, self.instances.enabled
-        return {section: await watch(section, enabled(section), write) for section in RUN_SECTIONS}
+        watch, instances = self._reporter.watch, self.instances
+        return {section: await watch(section, instances.select_enabled(section), write) for section in RUN_SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
         """Watch an instance again after a reload replaced it, or stop watching it if it was disabled."""
         self.health.forget(section, name)
-        if (entry := self.instances.enabled(section).get(name)) is not None:
+        if (entry := self.instances.select_enabled(section).get(name)) is not None:
             await self._reporter.watch(section, {name: entry}, log_run)
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
@@ -78,22 +78,18 @@ class Runtime:
     def sending(self) -> AbstractAsyncContextManager[Grace]:
         """Run the senders within the context. On exit, they drain the queue within ``shutdown.grace``."""
         sink = StoreSink(self.storage.store, self.now, self.configuration.api.duplicates, self.storage.pairing)
-        self.send_loops.update(
-            {name: self._send_loop(sink, name, *sender) for name, sender in self.storage.senders.items()}
-        )
+        for name, (kind, config) in self.storage.senders.items():
+            self.send_loops[name] = SendLoop(
+                name,
+                kind,
+                config,
+                StoreSenderContext(name, kind.name, self.now, store=sink),
+                spool=self.storage.spool,
+                listener=SendReporter(name, kind.name, self.health, self._metrics, self.now),
+                now=self.now,
+                random=RANDOM.random,
+            )
         return sending(self.storage, list(self.send_loops.values()), self.configuration.shutdown.grace)
-
-    def _send_loop(self, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
-        return SendLoop(
-            task,
-            kind,
-            config,
-            StoreSenderContext(task, kind.name, self.now, store=sink),
-            spool=self.storage.spool,
-            listener=SendReporter(task, kind.name, self.health, self._metrics, self.now),
-            now=self.now,
-            random=RANDOM.random,
-        )
 
     def panels(self) -> Panels:
         """Return the panels of hook modules.
@@ -102,12 +98,7 @@ class Runtime:
             HookError: a module declares an invalid panel, or fails.
         """
         memories = Memories(self.storage.store, self.storage.spool)
-        return Panels(declared_panels(self.hooks), self._panel_instances, memories)
-
-    def _panel_instances(self) -> Iterator[PanelInstance]:
-        for section in RUN_SECTIONS:
-            for name, (kind, config) in self.instances.enabled(section).items():
-                yield PanelInstance(section, name, kind.name, config)
+        return Panels(find_panels(self.hooks), self.instances.select_enabled, memories)
 
     def register_hook_metrics(self) -> None:
         """Register the metrics of hook modules.

@@ -73,7 +73,7 @@ class Storage(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def opened_storage(
+async def open_storage(
     configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]
 ) -> AsyncGenerator[Storage, None]:
     """Open spool and store of a state folder that the caller owns.
@@ -98,7 +98,7 @@ async def opened_storage(
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # opening it would create a new one
-        stack.enter_context(_explaining_lost_tables(generation))
+        stack.enter_context(_explain_lost_tables(generation))
         keys = configuration.metrics.database.counted_keys
 
         async def is_ours() -> Work[None]:
@@ -137,7 +137,7 @@ async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> N
 
 
 @contextmanager
-def _explaining_lost_tables(generation: Generation) -> Generator[None, None, None]:
+def _explain_lost_tables(generation: Generation) -> Generator[None, None, None]:
     """Report missing tables as lost if the spool already knows a store, so that they are not created again."""
     try:
         yield
@@ -147,7 +147,7 @@ def _explaining_lost_tables(generation: Generation) -> Generator[None, None, Non
         raise missing_store("The database no longer has any tables.") from error
 
 
-def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
+def select_enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
     """Return the enabled instances of a section."""
     return {name: config for name, config in instances.items() if config.enabled}
 
@@ -155,11 +155,11 @@ def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceCon
 def _senders(
     configuration: Configuration, kinds: InstalledKinds
 ) -> Mapping[str, tuple[SenderKind[Any], InstanceConfig]]:
-    configured = enabled(configuration.senders).items()
+    configured = select_enabled(configuration.senders).items()
     senders = {name: (kinds.senders[kind_of(config)], config) for name, config in configured}
     if LOCAL not in configuration.senders and LOCAL in kinds.senders:
         senders[LOCAL] = (kinds.senders[LOCAL], kinds.senders[LOCAL].config())
-    if enabled(configuration.collectors) and all(source_of(config) == "api" for _, config in senders.values()):
+    if select_enabled(configuration.collectors) and all(source_of(config) == "api" for _, config in senders.values()):
         raise ConfigurationError(
             "collectors are configured, but no sender forwards their records; "
             "enable senders.local or configure another sender (from: collectors or all)"
@@ -203,7 +203,7 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         text = f"users other than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
         yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and check its files")
-    files = {path: each for path in folder.rglob("*") if (each := _looked_at(path)) is not None}
+    files = {path: each for path in folder.rglob("*") if (each := _lstat(path)) is not None}
     legible = [path for path, each in files.items() if stat.S_ISREG(each.st_mode) and each.st_mode & stat.S_IROTH]
     if found.st_mode & stat.S_IXOTH and legible:
         text = f"every user of this host can read {counted(len(legible), 'file')}, which may name users: {legible[0]}"
@@ -217,7 +217,7 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.OK, "owners", f"all files belong to {user}")
 
 
-def _looked_at(path: Path) -> os.stat_result | None:
+def _lstat(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except OSError:

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import Actions, Section
-from auditord.backup.notes import restored_at
+from auditord.backup.notes import read_restored_at
 from auditord.config.files import certificate_files
 from auditord.config.kinds import remarks
 from auditord.config.merging import CONTROL_FILE
@@ -26,7 +26,7 @@ from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
-from auditord.storage import opened_storage
+from auditord.storage import open_storage
 from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
@@ -43,7 +43,7 @@ from auditord.tasks.gauges import (
 )
 from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
-from auditord.watchdog import watched_process
+from auditord.watchdog import watch_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation
 from auditord.web.api.handlers import make_daemon_handlers
 from auditord.web.api.status import SiteReportHandlers, StatusHandlers
@@ -86,9 +86,9 @@ async def run(
     with plain_errors(), own(configuration.state_dir):
         async with AsyncExitStack() as stack:
             with notifier.starting():
-                storage = await stack.enter_async_context(opened_storage(configuration, hooks.kinds, now))
+                storage = await stack.enter_async_context(open_storage(configuration, hooks.kinds, now))
             runtime = Runtime(configuration, hooks, storage, now)
-            stack.enter_context(watched_process(hooks.modules, runtime.health.running))
+            stack.enter_context(watch_process(hooks.modules, runtime.health.running))
             runtime.register_hook_metrics()
             heartbeat = Heartbeat(storage.store, storage.spool, storage.pairing, now, now())
             async with runtime.sending() as grace, anyio.create_task_group() as working:
@@ -147,7 +147,7 @@ async def acting(
         AuditordError: as :func:`run`.
     """
     with plain_errors(), own(configuration.state_dir):
-        async with opened_storage(configuration, hooks.kinds, now) as storage:
+        async with open_storage(configuration, hooks.kinds, now) as storage:
             runtime = Runtime(configuration, hooks, storage, now)
             async with runtime.sending():
                 # The command prints the result of a run. A log line on the same terminal would repeat it.
@@ -169,7 +169,12 @@ class _ReloadableViews:
         self.configuration = configuration
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))
-        self.not_enabled[:] = _not_enabled(configuration)
+        self.not_enabled[:] = [
+            TaskHealth(name, kind_of(config), section)
+            for section in WORKING_SECTIONS
+            for name, config in getattr(configuration, section).items()
+            if not config.enabled
+        ]
         self.certificates[:] = certificate_files(configuration)
 
 
@@ -178,7 +183,7 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
-    restored = restored_at(runtime.configuration.state_dir)
+    restored = read_restored_at(runtime.configuration.state_dir)
 
     def last_success(section: Section, task: str) -> datetime | None:
         success = runtime.health.last_success(section, task)
@@ -236,9 +241,12 @@ def _serving(
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """Serve requests: on every address of ``api.listen`` if the API is enabled, and always on the control socket."""
     configuration = runtime.configuration
+    long_reads = configuration.api.max_long_reads
+    if is_postgresql(configuration.store.url):  # leave plugins some connections to the store
+        long_reads = min(long_reads, max(1, configuration.store.pool_size - 2))
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
     return serve(
-        configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
+        configuration.api.model_copy(update={"max_long_reads": long_reads} | disabled),
         runtime.ingest,
         registry=runtime.registry,
         now=runtime.now,
@@ -271,21 +279,6 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
             group.start_soon(replica.watch)
             yield ReplicatedReads(store, replica)
             group.cancel_scope.cancel()
-
-
-def _long_reads(configuration: Configuration) -> int:
-    """Return the limit of clients' long reads, which leaves plugins some connections to the store."""
-    wanted, store = configuration.api.max_long_reads, configuration.store
-    return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
-
-
-def _not_enabled(configuration: Configuration) -> Sequence[TaskHealth]:
-    return [
-        TaskHealth(name, kind_of(config), section)
-        for section in WORKING_SECTIONS
-        for name, config in getattr(configuration, section).items()
-        if not config.enabled
-    ]
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:

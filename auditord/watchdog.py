@@ -40,7 +40,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 @contextmanager
-def watched_process(
+def watch_process(
     modules: Sequence[HookModule], running: Callable[[], Sequence[str]], *, patience: float = BLOCKED_SECONDS
 ) -> Generator[None, None, None]:
     """Watch the process of the running event loop until the context exits.
@@ -186,10 +186,10 @@ def _places(name: str) -> Iterator[str]:
     file: str | None = getattr(module, "__file__", None)
     for place in (*(f"{folder}{os.sep}" for folder in folders), file):
         if place is not None:
-            yield _escaped(place)
+            yield _escape(place)
 
 
-def _escaped(path: str) -> str:
+def _escape(path: str) -> str:
     """Return a path as faulthandler writes it."""
     return path.encode("ascii", "backslashreplace").decode()
 
@@ -217,7 +217,7 @@ def _stack_of(thread: int) -> Stack:
     """Return the stack of a thread that is not among the latest hundred and is likely to be blocked."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
     frames = () if frame is None else walk_stack(frame)
-    return [CodeLine(_escaped(each.f_code.co_filename), str(number), each.f_code.co_name) for each, number in frames]
+    return [CodeLine(_escape(each.f_code.co_filename), str(number), each.f_code.co_name) for each, number in frames]
 
 
 def _resident() -> int:

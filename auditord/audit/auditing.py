@@ -119,12 +119,13 @@ class Comparer:
             await sides.store.deleted(absent),
         )
         # In a thread: a thousand records take a while, and the daemon has requests to answer.
-        return await to_thread.run_sync(lambda: [self._compared(each, known) for each in produced])
+        return await to_thread.run_sync(lambda: [self._compare_one(each, known) for each in produced])
 
-    def _compared(self, produced: Produced, known: "_Known") -> ComparedRun:
+    def _compare_one(self, produced: Produced, known: "_Known") -> ComparedRun:
         record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
         names, offered = _ids(produced), self._identity(record)
-        if any(_is_of_run(entry, record) for name in names for entry in known.waiting.get(name, ())):
+        entries = [entry for name in names for entry in known.waiting.get(name, ())]
+        if any(isinstance(entry, Close) or entry.record.start_time == record.start_time for entry in entries):
             return ComparedRun(produced, "queued", record)
         for name in names:
             if name in known.stored:
@@ -133,9 +134,9 @@ class Comparer:
                 if state is not None:  # else the id belongs to another run
                     named = msgspec.structs.replace(record, record_id=name)
                     return ComparedRun(produced, state, named, None if state == "stored" else stored)
-        return ComparedRun(produced, self._absent(produced, names, known), record)
+        return ComparedRun(produced, self._explain_absence(produced, names, known), record)
 
-    def _absent(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
+    def _explain_absence(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
         stop = produced.record.stop_time
         if produced.source_id in known.quarantined or any(name in known.quarantined for name in names):
             return "quarantined"
@@ -152,15 +153,6 @@ def _ids(produced: Produced) -> Sequence[str]:
     """Return the ids that the record of a run can have."""
     plain = produced.record.record_id
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
-
-
-def _is_of_run(entry: Entry, record: Record) -> bool:
-    return isinstance(entry, Close) or entry.record.start_time == record.start_time
-
-
-def _run(produced: Produced) -> str:
-    """Return a text that identifies a run. Several runs of a job can have the same id, but not the same two ids."""
-    return "\0".join(sorted(_ids(produced)))
 
 
 def _differences(stored: Record, offered: Record) -> Iterator[str]:
@@ -325,26 +317,26 @@ class Audit:
         finished = [each for each in produced if each.record.stop_time is not None]
         collections = self._collections
         for first in range(0, len(finished), _AT_ONCE):
-            await self._take_some(finished[first : first + _AT_ONCE], named)
+            part = finished[first : first + _AT_ONCE]
+            comparer = Comparer(self.sides, self.now, self.reach.collects)
+            found = await comparer.compare(part)
+            if any(each.state in _OPEN for each in found):
+                async with self.repairs.turn():
+                    await self._account_all(await comparer.compare(part), named)
+            else:
+                await self._account_all(found, named)
         if batch.quarantined:
             async with self.repairs.turn():
-                await self._collect((), await self._unkept(batch.quarantined, named))
+                await self._collect((), await self._count_jobs(batch.quarantined, named))
         if self._collections > collections:  # the collector need not read these runs again
             await self.repairs.collect(Batch(seen=batch.seen))
-
-    async def _take_some(self, finished: Sequence[Produced], named: NamedIds) -> None:
-        comparer = Comparer(self.sides, self.now, self.reach.collects)
-        found = await comparer.compare(finished)
-        if any(each.state in _OPEN for each in found):
-            async with self.repairs.turn():
-                await self._account_all(await comparer.compare(finished), named)
-        else:
-            await self._account_all(found, named)
 
     async def _account_all(self, found: Sequence[ComparedRun], named: NamedIds) -> None:
         missing: list[Produced] = []
         for compared in found:
-            if named.add(_run(compared.produced)):
+            # Several runs of a job can have the same id, but not the same two ids.
+            run = "\0".join(sorted(_ids(compared.produced)))
+            if named.add(run):
                 named.add(compared.record.record_id)
                 await self._account(compared, missing)
                 if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
@@ -365,7 +357,7 @@ class Audit:
             detail = f"{refused or _REPLACED}: {detail}"
         self._counts.add(compared.state, compared.record, detail)
 
-    async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
+    async def _count_jobs(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
         """Count jobs that make no record, and return those not in quarantine. Their days are unknown."""
         quarantined = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
         unkept: list[Quarantined] = []
@@ -386,18 +378,14 @@ class Audit:
             self._collections += 1
 
     async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
-        async with self.sides.store.stream(_ended_within(self.request)) as pages:
+        query = RecordQuery(stopped_within(self.request.window), Order(SortField.STOP))
+        async with self.sides.store.stream(query) as pages:
             async for page in pages:
                 records = [record for text in page if own((record := decode_record(text)).record_id)]
-                self._count_extras(records, named.among([record.record_id for record in records]), horizon)
-
-    def _count_extras(self, records: Sequence[Record], named: Collection[str], horizon: datetime | None) -> None:
-        for record in records:
-            if record.record_id in named or record.record_id in self.repairs.collected or record.stop_time is None:
-                continue
-            known = horizon is not None and record.stop_time >= horizon
-            self._counts.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))
-
-
-def _ended_within(request: AuditRequest) -> RecordQuery:
-    return RecordQuery(stopped_within(request.window), Order(SortField.STOP))
+                seen = named.among([record.record_id for record in records])
+                for record in records:
+                    name, stop = record.record_id, record.stop_time
+                    if name in seen or name in self.repairs.collected or stop is None:
+                        continue
+                    known = horizon is not None and stop >= horizon
+                    self._counts.note("extra" if known else "forgotten", name, stop, site_of(record))

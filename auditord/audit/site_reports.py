@@ -90,9 +90,9 @@ class SiteReports(Collector):
         key, sites = (name, principal), {each.site for each in report.days}
         others = [each.report for of, each in self._reporters.items() if of != key and not sites.isdisjoint(each.sites)]
         first_day = max(each.first_day for each in (report, *others))
-        stored = _added_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
+        stored = _add_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
         days = [day for each in (report, *others) for day in each.days if day.day >= first_day]
-        answer = _compared(_added_up(days, sites), stored)
+        answer = _compare(_add_up(days, sites), stored)
         self._reporters.pop(key, None)  # reinserted, so that the dictionary is ordered by time of report
         self._reporters[key] = Reporter(name, principal, now, report, answer)
         self._forget_some()
@@ -140,7 +140,7 @@ class SiteReports(Collector):
         )
 
 
-def _added_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
+def _add_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
     found: _Days = {}
     for each in days:
         if each.site in sites:
@@ -155,7 +155,7 @@ def _added_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
     return found
 
 
-def _compared(reported: _Days, stored: _Days) -> ReportAnswer:
+def _compare(reported: _Days, stored: _Days) -> ReportAnswer:
     differing = [
         DayComparison(reported.get(key, DaySums(*key)), stored.get(key, DaySums(*key)))
         for key in sorted(reported.keys() | stored.keys())

@@ -40,10 +40,19 @@ class LakeTags(msgspec.Struct, frozen=True):
         name = self.configuration.lake.name
         if name is None:
             return
-        wanted = {**_needed(place), **making}
+        found, damaged = read_backups(place)
+        for error in damaged.values():
+            _log.warning("%s", error)
+        wanted = {
+            **{folder.name: each.store.lake.snapshot for folder, each in found.items() if each.store.lake is not None},
+            **making,
+        }
         if not wanted and not (place / FILE).exists():
             return
-        prefix = f"auditord-backup/{quote(name, safe='')}/{_folder_id(place)}/"
+        file = place / FILE
+        if not file.exists():
+            write_durably(file, secrets.token_hex(4).encode())
+        prefix = f"auditord-backup/{quote(name, safe='')}/{file.read_text()}/"
         try:
             expired = await asyncio.to_thread(self._tag, prefix, wanted)
         except (StoreUnavailable, ConfigurationError) as error:
@@ -52,7 +61,7 @@ class LakeTags(msgspec.Struct, frozen=True):
         for folder in sorted(expired):
             _log.warning("%s: the lake no longer has its snapshot %d", place / folder, wanted[folder])
 
-    async def lost_with(self, manifest: Manifest) -> str | None:
+    async def warn_of_loss(self, manifest: Manifest) -> str | None:
         """Return a warning if the lake lacks, or may lack, the snapshot that a restored store needs, else None."""
         if manifest.store.lake is None:
             return None
@@ -72,17 +81,3 @@ class LakeTags(msgspec.Struct, frozen=True):
     def _tag(self, prefix: str, wanted: Mapping[str, int]) -> set[str]:
         with closing(ConfiguredLake(self.configuration)) as lake:
             return set(lake.table.tag(prefix, wanted))
-
-
-def _needed(place: Path) -> Mapping[str, int]:
-    found, damaged = read_backups(place)
-    for error in damaged.values():
-        _log.warning("%s", error)
-    return {folder.name: each.store.lake.snapshot for folder, each in found.items() if each.store.lake is not None}
-
-
-def _folder_id(place: Path) -> str:
-    file = place / FILE
-    if not file.exists():
-        write_durably(file, secrets.token_hex(4).encode())
-    return file.read_text()

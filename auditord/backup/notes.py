@@ -95,7 +95,7 @@ class Unfinished(msgspec.Struct, frozen=True):
     present: tuple[bool, bool]
 
 
-def unfinished(state_dir: Path) -> Unfinished | None:
+def read_unfinished(state_dir: Path) -> Unfinished | None:
     """Return the unfinished restore into a state folder, or None."""
     try:
         return msgspec.json.decode((state_dir / UNFINISHED).read_bytes(), type=Unfinished)
@@ -116,7 +116,7 @@ def end(state_dir: Path) -> None:
 
 def refuse_unfinished(state_dir: Path) -> None:
     """Raise StoreMismatch if a restore into the state folder was interrupted. The message says how to complete it."""
-    if (note := unfinished(state_dir)) is not None:
+    if (note := read_unfinished(state_dir)) is not None:
         raise StoreMismatch(
             f"A restore into {state_dir} was interrupted: complete it with `auditord restore {note.backup}`. "
             f"(The previous files are in a folder {note.aside}, or have not been moved.)"
@@ -134,7 +134,7 @@ def note_restore(state_dir: Path, at: datetime) -> None:
     write_durably(state_dir / RESTORED, msgspec.json.encode(Restore(at)))
 
 
-def restored_at(state_dir: Path) -> datetime | None:
+def read_restored_at(state_dir: Path) -> datetime | None:
     """Return the time of the last restore, if one is noted. What ran successfully before it is due again."""
     try:
         return msgspec.json.decode((state_dir / RESTORED).read_bytes(), type=Restore).at
@@ -144,7 +144,7 @@ def restored_at(state_dir: Path) -> datetime | None:
 
 async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
     """Return the collectors that have not run successfully since the last restore, if one is noted."""
-    if (restored := restored_at(spool.state_dir)) is None:
+    if (restored := read_restored_at(spool.state_dir)) is None:
         return ()
     runs = await spool.last_runs()
     last = {name: runs[name][0].last_success for name in collectors if runs.get(name)}

@@ -6,7 +6,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import SpoolCollectorContext, environment_of
 from auditord.spool import Spool
-from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, Reach
+from auditord_hookspecs import AuditordError, Reach
 from auditord_hookspecs.wire import format_time
 
 
@@ -69,20 +68,14 @@ async def query_sources(
             context = SpoolCollectorContext(
                 name, kind.name, now, environment_of(config), spool=spool, checkpoint=checkpoint, dry_run=True
             )
-            found.append(await _query(kind, config, context))
+            if kind.reach is None:
+                found.append(SourceReach(name))
+                continue
+            try:
+                anew = await kind.reach(config, dataclasses.replace(context, checkpoint=None))
+                former = None if checkpoint is None else await kind.reach(config, context)
+            except AuditordError as error:
+                found.append(SourceReach(name, fault=str(error)))
+            else:
+                found.append(SourceReach(name, anew, former))
     return found
-
-
-async def _query(
-    kind: CollectorKind[Any],  # Any: each kind has its own configuration model
-    config: InstanceConfig,
-    context: SpoolCollectorContext,
-) -> SourceReach:
-    if kind.reach is None:
-        return SourceReach(context.instance)
-    try:
-        anew = await kind.reach(config, dataclasses.replace(context, checkpoint=None))
-        former = None if context.checkpoint is None else await kind.reach(config, context)
-    except AuditordError as error:
-        return SourceReach(context.instance, fault=str(error))
-    return SourceReach(context.instance, anew, former)

@@ -22,7 +22,7 @@ import anyio.to_thread
 import msgspec
 
 from auditord.backup.manifest import BackupDamaged, Manifest, find_backup, read_manifest, verify_files
-from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
+from auditord.backup.notes import Unfinished, begin, end, note_restore, read_unfinished
 from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, restore_tokens, spool_target, store_target
 from auditord.config.model import Configuration, kind_of
@@ -131,7 +131,7 @@ class Restoration(msgspec.Struct, frozen=True):
             RestoreRefused: nothing is missing or older, the store is older than the backup, the store is missing but
                 not in the backup, or the restore of another backup was interrupted.
         """
-        note = unfinished(self.configuration.state_dir)
+        note = read_unfinished(self.configuration.state_dir)
         if note is not None and note.backup != str(self.backup):
             raise RestoreRefused(f"the restore of {note.backup} was interrupted: complete that one first")
         if force or note is not None:
@@ -162,7 +162,8 @@ class Restoration(msgspec.Struct, frozen=True):
             places = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
             for target in targets:
                 await target.place()
-            _renew_id(folder / SPOOL)
+            with closing(open_for_writing(folder / SPOOL)) as connection, translated(folder / SPOOL):
+                connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
             has_tokens = await self._finish()
             end(folder)
         finally:
@@ -280,11 +281,6 @@ async def _place(target: Target) -> None:
         await target.place()
     finally:
         await target.discard()
-
-
-def _renew_id(spool: Path) -> None:
-    with closing(open_for_writing(spool)) as connection, translated(spool):
-        connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
 
 
 def _refuse_newer(backup: Path, manifest: Manifest) -> None:

@@ -53,23 +53,20 @@ def set_back(spool: Path, backup: Path | None, senders: Collection[str] = (), *,
             connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 our own names
             if backup is not None:
                 connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
-        queued = sum(_queue_again(connection, sender) for sender in senders)
-        quarantined = 0 if backup is None else _quarantine_again(connection)
+        queued = quarantined = 0
+        names = ", ".join(_columns(connection, "queue")[1:])
+        copy = (
+            f"INSERT INTO main.queue (entry_id, {names}) SELECT {_BEFORE}, {names} FROM backup.queue WHERE sender = ?"  # noqa: S608 the same
+        )
+        for sender in senders:
+            queued += connection.execute(copy, (sender,)).rowcount
+        if backup is not None:
+            names = ", ".join(_columns(connection, "quarantine")[1:])
+            copy = f"INSERT OR IGNORE INTO main.quarantine ({names}) SELECT {names} FROM backup.quarantine"  # noqa: S608 the same
+            quarantined = connection.execute(f"{copy} ORDER BY quarantine_id").rowcount
         connection.execute("DELETE FROM main.taken_over")  # numbers of the lost store's outbox, which will be reused
         connection.execute("COMMIT")
     return SetBack(queued, quarantined)
-
-
-def _queue_again(connection: sqlite3.Connection, sender: str) -> int:
-    names = ", ".join(_columns(connection, "queue")[1:])
-    copy = f"INSERT INTO main.queue (entry_id, {names}) SELECT {_BEFORE}, {names} FROM backup.queue WHERE sender = ?"  # noqa: S608 our own names
-    return connection.execute(copy, (sender,)).rowcount
-
-
-def _quarantine_again(connection: sqlite3.Connection) -> int:
-    names = ", ".join(_columns(connection, "quarantine")[1:])
-    copy = f"INSERT OR IGNORE INTO main.quarantine ({names}) SELECT {names} FROM backup.quarantine"  # noqa: S608 the same
-    return connection.execute(f"{copy} ORDER BY quarantine_id").rowcount
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[str]:

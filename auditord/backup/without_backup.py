@@ -6,8 +6,7 @@ without ``earliest_datetime`` a collector would start now, and all earlier jobs 
 nothing is changed if a collector would start later than before, and the error names the value to configure.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,15 +48,20 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     """
     folder = configuration.state_dir
     refuse_unfinished(folder)
-    has_spool, has_store = await _has_spool(folder, now), await _has_store(configuration)
+    has_spool = await _has_spool(folder, now)
+    if is_postgresql(configuration.store.url):
+        has_store = bool((await database_status(address_of(configuration.store))).applied)
+    else:
+        has_store = sqlite_path(configuration.store.url).exists()
     if not has_spool and not has_store:
         raise RestoreRefused("record store and spool.db are both missing: start the daemon, which creates both")
     behind = None
     if has_spool and has_store:
         async with open_pair(configuration, now) as (spool, store):
             behind = await find_older(spool, store) or refuse_pair()
-    async with _spool_for_queries(folder if has_spool else None, now) as spool:
-        sources = await query_sources(configuration, kinds, spool, now)
+    with TemporaryDirectory() as empty:  # a new file in the state folder would count as a new daemon's spool
+        async with Spool.opened(folder if has_spool else Path(empty), now) as spool:
+            sources = await query_sources(configuration, kinds, spool, now)
     if behind is not Behind.SPOOL:  # an older spool still has its checkpoints
         _refuse_late_beginnings(sources, await _last_stop(configuration) if has_store else None)
     behind = behind or (Behind.STORE if has_spool else Behind.SPOOL)
@@ -69,14 +73,6 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     return Restored(None, None, behind)
 
 
-@asynccontextmanager
-async def _spool_for_queries(folder: Path | None, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
-    """Open the spool, or an empty temporary one. A new file in the state folder would count as a new daemon's spool."""
-    with TemporaryDirectory() as empty:
-        async with Spool.opened(folder or Path(empty), now) as spool:
-            yield spool
-
-
 async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
     """Return whether there is a spool that was paired with a record store.
 
@@ -86,12 +82,6 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
         return False
     async with Spool.opened(folder, now) as spool:
         return (await spool.generation()).number > 0
-
-
-async def _has_store(configuration: Configuration) -> bool:
-    if is_postgresql(configuration.store.url):
-        return bool((await database_status(address_of(configuration.store))).applied)
-    return sqlite_path(configuration.store.url).exists()
 
 
 async def _last_stop(configuration: Configuration) -> datetime | None:

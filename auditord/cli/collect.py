@@ -133,15 +133,15 @@ async def _run(request: RunRequest, url: str | None) -> RunReport:
 class Terminal:
     """Prints the output of a plugin."""
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """Print a line of the log."""
         say(line, err=True)
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         """Print output."""
         say_lines(text)
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Ignore progress: a plugin's own command shows it."""
 
 
@@ -153,11 +153,11 @@ class Watcher(Terminal):
         self._task = self.bar.add_task(instance, total=1.0)
         self.closed: OutputClosed | None = None
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Move the bar."""
         self.bar.update(self._task, completed=fraction)
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         """Print the records of a dry run.
 
         Raises:

@@ -15,7 +15,7 @@ from auditord.cli.daemons import log_to_terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
-from auditord.contexts.plugins import StateStore, opened_plugin, remote_source
+from auditord.contexts.plugins import StateStore, open_plugin, remote_source
 from auditord.errors import UnknownInstance
 from auditord.lake.opening import lake_of
 from auditord.spool import Spool
@@ -80,7 +80,7 @@ class HostCommandContext:
             raise UnknownInstance(f"no plugin '{name}' is configured")
         instance = InstanceContext(name, kind_of(config), utc_now, environment_of(config))
         backups = InstanceBackups(name, configuration, utc_now)
-        opened = partial(opened_plugin, dry_run=dry_run, observer=Terminal())
+        opened = partial(open_plugin, dry_run=dry_run, observer=Terminal())
         async with (
             _opened_states(configuration, config, dry_run=dry_run) as (states, local),
             opened(instance, config, states, local, backups) as context,

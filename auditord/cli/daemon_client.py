@@ -297,15 +297,15 @@ async def _observe(line: _Line, observer: Observer | None) -> None:
     if observer is None:
         return
     if line.progress is not None:
-        observer.progressed(line.progress)
+        observer.show_progress(line.progress)
     if line.said is not None:
-        observer.said(line.said)
+        observer.show_line(line.said)
     if line.printed is not None:
-        observer.printed(line.printed)
+        observer.show_output(line.printed)
     if bytes(line.record):
-        await observer.shown(Batch(records=[Produced(decode_record(bytes(line.record)), line.alternate_id)]))
+        await observer.show_batch(Batch(records=[Produced(decode_record(bytes(line.record)), line.alternate_id)]))
     if line.quarantined is not None:
-        await observer.shown(Batch(quarantined=[Quarantined(line.quarantined, None, line.reason)]))
+        await observer.show_batch(Batch(quarantined=[Quarantined(line.quarantined, None, line.reason)]))
 
 
 _PIECE: Final = 65_536

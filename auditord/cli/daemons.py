@@ -163,11 +163,11 @@ def _refuse_to_create(configuration: "Configuration", request: "RunRequest | Non
     from auditord.actions import find_section  # noqa: PLC0415 a running daemon checks its requests itself
     from auditord.config.store_url import is_postgresql, sqlite_path  # noqa: PLC0415 the same
     from auditord.lake.running import INSTANCE  # noqa: PLC0415 the same
-    from auditord.storage import enabled  # noqa: PLC0415 the same
+    from auditord.storage import select_enabled  # noqa: PLC0415 the same
 
     if request is not None:
-        plugins = [*enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
-        find_section(request, {"collectors": enabled(configuration.collectors), "plugins": plugins})
+        plugins = [*select_enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
+        find_section(request, {"collectors": select_enabled(configuration.collectors), "plugins": plugins})
     elif not is_postgresql(configuration.store.url) and not sqlite_path(configuration.store.url).exists():
         path = sqlite_path(configuration.store.url)
         raise AuditordError(f"{path}: there is no record store, so there is nothing to change: check --config")

@@ -529,7 +529,7 @@ class _FirstRecord(Terminal):
 
     text: str | None = None
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         for item in batch.records[:1] if self.text is None else ():
             self.text = encode_record(item.record if isinstance(item, Produced) else item).decode()
 

@@ -73,7 +73,7 @@ def restore_command(*, folder: Path | None, force: bool, without_backup: bool, o
         sources = run_async(_query_sources, installation)
     warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
     if manifest is not None and done.behind is not Behind.SPOOL:
-        lost = run_async(LakeTags(configuration).lost_with, manifest)
+        lost = run_async(LakeTags(configuration).warn_of_loss, manifest)
         warnings += [] if lost is None else [lost]
     if output == "json":
         document = {

@@ -92,7 +92,7 @@ class CommandRunner:
         async with self.child(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
             with anyio.move_on_after(seconds):
                 return CommandResult(await child.gather(), child.stderr)
-            raise child.failed(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
+            raise child.make_error(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
 
     @asynccontextmanager
     async def stream_command(
@@ -126,7 +126,13 @@ class CommandRunner:
         finally:
             with anyio.CancelScope(shield=True):
                 if not child.exited.is_set():
-                    await _kill_group(child, transport.get_pid())
+                    # The child started a session, so the group contains only its processes.
+                    pid = transport.get_pid()
+                    _signal_group(pid, signal.SIGTERM)
+                    with anyio.move_on_after(_TERM_GRACE):
+                        await child.exited.wait()
+                    _signal_group(pid, signal.SIGKILL)
+                    await child.exited.wait()
                 transport.close()
 
 
@@ -249,11 +255,13 @@ async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[st
             transport, _ = await start(lambda: child, *command, env=environment, start_new_session=True)
             return transport
     except FileNotFoundError as error:
-        raise child.failed(f"cannot start: no program {command[0]!r} (PATH={environment.get('PATH', '')})") from error
+        raise child.make_error(
+            f"cannot start: no program {command[0]!r} (PATH={environment.get('PATH', '')})"
+        ) from error
     except OSError as error:
-        raise child.failed(f"cannot start: {error.strerror}") from error
+        raise child.make_error(f"cannot start: {error.strerror}") from error
     except ValueError as error:
-        raise child.failed(f"cannot start: {error}") from error
+        raise child.make_error(f"cannot start: {error}") from error
     raise AssertionError("unreachable")
 
 
@@ -316,8 +324,10 @@ class Child(asyncio.SubprocessProtocol):
 
     def _check_exit(self) -> None:
         code = 0 if self._transport is None else self._transport.get_returncode()
+        if code is not None and code < 0:
+            raise self.make_error(f"was killed by signal {signal.Signals(-code).name}", exit_code=code)
         if code != 0:
-            raise self.failed(_exit_text(code), exit_code=code)
+            raise self.make_error(f"ended with exit code {code}", exit_code=code)
 
     async def _next_in_time(self) -> bytes:
         if self.patience is None:
@@ -325,7 +335,7 @@ class Child(asyncio.SubprocessProtocol):
         seconds = self.patience.total_seconds()
         with anyio.move_on_after(seconds):
             return await self._next()
-        raise self.failed(f"was killed after {seconds:g} s without output", timed_out=True)
+        raise self.make_error(f"was killed after {seconds:g} s without output", timed_out=True)
 
     async def _next(self, enough: int = 1) -> bytes:
         """Return new output once there is enough, or the child has exited and all its output has been read.
@@ -346,7 +356,7 @@ class Child(asyncio.SubprocessProtocol):
                 self._news = anyio.Event()
                 await self._news.wait()
         if self.printed > self._max_output:
-            raise self.failed(f"was killed: it printed more than {self._max_output} bytes", printed_too_much=True)
+            raise self.make_error(f"was killed: it printed more than {self._max_output} bytes", printed_too_much=True)
         return self._take()
 
     def _take(self) -> bytes:
@@ -365,7 +375,7 @@ class Child(asyncio.SubprocessProtocol):
             return None
         return cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(_STDOUT))
 
-    def failed(
+    def make_error(
         self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
     ) -> CommandFailed:
         """Return an error with the program, the end of its standard error in one line, and then the whole command."""
@@ -405,21 +415,6 @@ class Child(asyncio.SubprocessProtocol):
         """Note that the process has exited; its pipes may still contain output."""
         self.exited.set()
         self._news.set()
-
-
-def _exit_text(returncode: int | None) -> str:
-    if returncode is None or returncode >= 0:
-        return f"ended with exit code {returncode}"
-    return f"was killed by signal {signal.Signals(-returncode).name}"
-
-
-async def _kill_group(child: Child, pid: int) -> None:
-    """Send TERM, wait a moment, send KILL. The child started a session, so the group contains only its processes."""
-    _signal_group(pid, signal.SIGTERM)
-    with anyio.move_on_after(_TERM_GRACE):
-        await child.exited.wait()
-    _signal_group(pid, signal.SIGKILL)
-    await child.exited.wait()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -12,7 +12,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -25,7 +24,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from auditord.actions import PluginObserver
+from auditord.actions import RUN_SECTIONS, PluginObserver, Section
 from auditord.client import AsyncClient
 from auditord.client.query_string import flattened, has_words, matches
 from auditord.config.model import INSTANCE_NAME
@@ -40,10 +39,12 @@ from auditord_hookspecs import (
     Aggregates,
     AuditordError,
     Backups,
+    CollectorKind,
     InstanceConfig,
     Panel,
     Permission,
     PluginConfig,
+    PluginKind,
     Record,
     RecordQuery,
     Records,
@@ -65,7 +66,7 @@ class ObservedLog(logging.LoggerAdapter[logging.Logger]):
         """Log a message, and pass it on from level INFO."""
         super().log(level, msg, *args, **kwargs)
         if level >= logging.INFO:
-            self._observer.said(str(msg) % args if args else str(msg))
+            self._observer.show_line(str(msg) % args if args else str(msg))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -107,12 +108,12 @@ class StorePluginContext(InstanceContext):
         if self.observer is None:
             self.log.info(text)
         else:
-            self.observer.printed(text)
+            self.observer.show_output(text)
 
     def report_progress(self, fraction: float) -> None:
         """Report the fraction of the run that is done."""
         if self.observer is not None:
-            self.observer.progressed(fraction)
+            self.observer.show_progress(fraction)
 
     async def save_state(self, state: Any) -> None:  # Any: the JSON that the plugin stores
         """Save JSON for the next run; a dry run does not store it."""
@@ -140,7 +141,7 @@ class RemoteRecords:
         where = tuple(filter(has_words, flattened(query.where)))
         # With a limit, the server would count records that are filtered out here. So the client refuses such a query.
         sent = query if query.limit is not None else replace(query, where=AllOf(where))
-        async with self._client.stream(sent) as records, aclosing(_chosen(records, query.where)) as chosen:
+        async with self._client.stream(sent) as records, aclosing(_filter(records, query.where)) as chosen:
             yield chosen
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -148,7 +149,7 @@ class RemoteRecords:
         return await self._client.aggregate(query)
 
 
-async def _chosen(records: AsyncIterator[Record], where: Condition) -> AsyncGenerator[Record, None]:
+async def _filter(records: AsyncIterator[Record], where: Condition) -> AsyncGenerator[Record, None]:
     async for record in records:
         if matches(record, where):
             yield record
@@ -161,7 +162,7 @@ def remote_source(config: InstanceConfig) -> RemoteSource | None:
 
 
 @asynccontextmanager
-async def opened_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
+async def open_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
     """Yield the records that a plugin works on: those of its ``source``, or this daemon's (``local``).
 
     Raises:
@@ -197,7 +198,7 @@ class StateStore(Protocol):
 
 
 @asynccontextmanager
-async def opened_plugin(
+async def open_plugin(
     instance: InstanceContext,
     config: InstanceConfig,
     states: StateStore,
@@ -224,8 +225,12 @@ async def opened_plugin(
         RanElsewhere: another daemon has run the plugin on the same occasion.
         TurnLost: another process took over.
     """
-    waiting, occasion = (None, None) if dry_run else (_wait(instance), occasion)
-    async with opened_records(config, local) as records, states.memory(instance.instance, waiting, occasion) as memory:
+
+    def warn() -> None:
+        instance.log.warning("waits: it is running on another daemon")
+
+    waiting, occasion = (None, None) if dry_run else (warn, occasion)
+    async with open_records(config, local) as records, states.memory(instance.instance, waiting, occasion) as memory:
         yield StorePluginContext(
             instance.instance,
             instance.kind,
@@ -241,10 +246,6 @@ async def opened_plugin(
         )
         if occasion is not None:
             await memory.note_run(occasion)
-
-
-def _wait(instance: InstanceContext) -> Callable[[], None]:
-    return lambda: instance.log.warning("waits: it is running on another daemon")
 
 
 Aggregate = Callable[[AggregateQuery], Awaitable[Aggregates]]
@@ -334,23 +335,26 @@ class Panels(msgspec.Struct, frozen=True):
 
     Args:
         declared: the panels, each with the name of its module.
-        instances: returns the currently enabled instances.
+        select_enabled: returns the currently enabled instances of a section, with kind and configuration.
     """
 
     declared: Sequence[tuple[str, Panel]]
-    instances: Callable[[], Iterable[PanelInstance]]
+    select_enabled: Callable[[Section], Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]]
     memories: Memories
 
-    def shown(self) -> Iterator[tuple[str, Panel, PanelInstance | None]]:
+    def list_panels(self) -> Iterator[tuple[str, Panel, PanelInstance | None]]:
         """Yield module, panel and None; for a panel of a kind, one triple for each instance of the kind."""
         for module, panel in self.declared:
             if panel.kind is None:
                 yield module, panel, None
-            else:
-                yield from ((module, panel, each) for each in self.instances() if each.kind == panel.kind)
+                continue
+            for section in RUN_SECTIONS:
+                for name, (kind, config) in self.select_enabled(section).items():
+                    if kind.name == panel.kind:
+                        yield module, panel, PanelInstance(section, name, kind.name, config)
 
 
-def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
+def find_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
     """Return the panels that hook modules declare.
 
     Raises:
@@ -359,7 +363,7 @@ def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
     found = list(hooks.declarations("auditord_panels"))
     named = set[tuple[HookModule, str]]()
     for module, panel in found:
-        if fault := _fault(panel):
+        if fault := _find_fault(panel):
             raise HookError(f"{module} {fault}")
         if (module, panel.name) in named:
             raise HookError(f"{module} declares two panels '{panel.name}': give one of them another name")
@@ -367,7 +371,7 @@ def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
     return [(str(module), panel) for module, panel in found]
 
 
-def _fault(declared: Any) -> str | None:  # Any: what a hook module yields
+def _find_fault(declared: Any) -> str | None:  # Any: what a hook module yields
     if not isinstance(declared, Panel):
         return f"declares {declared!r} as a panel: yield instances of Panel"
     panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields

@@ -8,7 +8,7 @@ from auditord.ingest.submission import (
     Outcome,
     Queued,
     Stopped,
-    transformed_once,
+    transform_changes,
     writing_roles,
 )
 
@@ -25,6 +25,6 @@ __all__ = [
     "missing_store",
     "recognise",
     "refuse_lost_spool",
-    "transformed_once",
+    "transform_changes",
     "writing_roles",
 ]

@@ -141,28 +141,24 @@ def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path
     That daemon's spool is lost, or the daemon runs on another machine with the same host name.
     """
     for each in daemons:
-        if (each.state.host, each.state.state_dir) == (host, str(state_dir)):
-            raise StoreMismatch(_namesake(each) if each.is_running else _lost_spool(each))
-
-
-def _lost_spool(daemon: KnownDaemon) -> str:
-    queued = daemon.state.queued
-    lost = f"the {counted(queued, 'entry')} queued in it when it was last seen" if queued else "entries queued in it"
-    return (
-        "The spool.db of this state folder that the record store knows is missing, or was replaced by a new one. "
-        f"Without its checkpoints, collectors would not collect what they have missed since, and {lost} may be lost. "
-        f"{_LOST_SPOOL_REMEDY}"
-    )
-
-
-def _namesake(daemon: KnownDaemon) -> str:
-    state, ago = daemon.state, timedelta(seconds=daemon.age // timedelta(seconds=1))
-    return (
-        f"A daemon with this host name ({state.host}) and state folder ({state.state_dir}) reported to the record "
-        f"store {ago} ago, but this folder has another spool.db, or none. If that daemon runs on another machine or in "
-        "another container, give the two different host names, or let this one start with its own spool.db: "
-        f"`auditord database adopt`. If it was this daemon, whose spool.db is lost: {_LOST_SPOOL_REMEDY}"
-    )
+        state = each.state
+        if (state.host, state.state_dir) != (host, str(state_dir)):
+            continue
+        if each.is_running:
+            ago = timedelta(seconds=each.age // timedelta(seconds=1))
+            raise StoreMismatch(
+                f"A daemon with this host name ({host}) and state folder ({state_dir}) reported to the record "
+                f"store {ago} ago, but this folder has another spool.db, or none. If that daemon runs on another "
+                "machine or in another container, give the two different host names, or let this one start with its "
+                "own spool.db: `auditord database adopt`. If it was this daemon, whose spool.db is lost: "
+                f"{_LOST_SPOOL_REMEDY}"
+            )
+        queue = f"the {counted(state.queued, 'entry')} queued in it when it was last seen"
+        raise StoreMismatch(
+            "The spool.db of this state folder that the record store knows is missing, or was replaced by a new one. "
+            "Without its checkpoints, collectors would not collect what they have missed since, and "
+            f"{queue if state.queued else 'entries queued in it'} may be lost. {_LOST_SPOOL_REMEDY}"
+        )
 
 
 def _require_pair(own: int, known: int) -> None:
@@ -226,8 +222,8 @@ class StoreSink:
             await self._pairing.check()
         refused: dict[int, str] = {}
         for run in _runs(entries):
-            forbidden = await self._forbidden(run)
-            allowed = await self._renamed([(position, entry) for position, entry in run if position not in forbidden])
+            forbidden = await self._find_forbidden(run)
+            allowed = await self._use_stored_ids([(at, entry) for at, entry in run if at not in forbidden])
             reasons = await asyncio.gather(*(self._apply(entry) for _, entry in allowed))
             refused |= forbidden
             refused |= {position: reason for (position, _), reason in zip(allowed, reasons, strict=True) if reason}
@@ -235,19 +231,23 @@ class StoreSink:
             await self._pairing.advance()  # last: copies of the store made before may lack some of the entries
         return refused
 
-    async def _forbidden(self, run: _Run) -> Mapping[int, str]:
+    async def _find_forbidden(self, run: _Run) -> Mapping[int, str]:
         """Return the reasons against changes that clients sent while the store could not be read, by position."""
         limited = [(position, entry) for position, entry in run if _limits(entry) is not None]
         if not limited:
             return {}
         stored = await self._store.documents([_id_of(entry) for _, entry in limited])
-        return {
-            position: f"The stored record {_id_of(entry)!r} belongs to a site that {_client(entry)} may not change."
-            for position, entry in limited
-            if (document := stored.get(_id_of(entry))) is not None and not _may_change(entry, decode_record(document))
-        }
+        forbidden: dict[int, str] = {}
+        for position, entry in limited:
+            document = stored.get(_id_of(entry))
+            if document is not None and not _may_change(entry, decode_record(document)):
+                client = "its sender" if entry.provenance is None else entry.provenance.principal
+                forbidden[position] = (
+                    f"The stored record {_id_of(entry)!r} belongs to a site that {client} may not change."
+                )
+        return forbidden
 
-    async def _renamed(self, run: _Run) -> _Run:
+    async def _use_stored_ids(self, run: _Run) -> _Run:
         """Return the entries, with the alternate id for runs that are stored under it.
 
         Their plain id may be free, and they would be stored twice: if the record of the plain id was deleted, or if
@@ -256,7 +256,18 @@ class StoreSink:
         alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
         if not alternates or not (starts := await self._store.starts(alternates)):
             return run
-        return [(position, _under_stored_id(entry, starts)) for position, entry in run]
+        found: list[tuple[int, Entry]] = []
+        for position, entry in run:
+            if (
+                isinstance(entry, Insert)
+                and entry.alternate_id is not None
+                and starts.get(entry.alternate_id) == entry.record.start_time
+            ):
+                renamed = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
+                found.append((position, dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)))
+            else:
+                found.append((position, entry))
+        return found
 
     async def _apply(self, entry: Entry) -> str | None:
         provenance = entry.provenance or Provenance(self._now())
@@ -265,7 +276,10 @@ class StoreSink:
                 case Insert():
                     return await self._insert(entry, provenance)
                 case Close():
-                    return await self._close(entry, provenance)
+                    update = RecordUpdate(entry.record_id, (), entry.stop_time)
+                    if await self._store.stop(update, provenance):
+                        return None
+                    return f"There is no record {entry.record_id!r} that could be closed."
                 case Replace():
                     await self._store.replace(entry.record, provenance, entry.alternate_id)
                     return None
@@ -284,12 +298,6 @@ class StoreSink:
             return None
         ids = " and ".join(repr(name) for name in (entry.record.record_id, entry.alternate_id) if name)
         return f"The id {ids} belongs to another run, which started at another time."
-
-    async def _close(self, entry: Close, provenance: Provenance) -> str | None:
-        update = RecordUpdate(entry.record_id, (), entry.stop_time)
-        if await self._store.stop(update, provenance):
-            return None
-        return f"There is no record {entry.record_id!r} that could be closed."
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
@@ -317,15 +325,6 @@ def _may_join(entry: Entry, last: Entry, ids: set[str]) -> bool:
     return _limits(entry) is None or _id_of(entry) not in ids
 
 
-def _under_stored_id(entry: Entry, starts: Mapping[str, datetime]) -> Entry:
-    if not isinstance(entry, Insert) or entry.alternate_id is None:
-        return entry
-    if starts.get(entry.alternate_id) != entry.record.start_time:
-        return entry
-    renamed = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
-    return dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)
-
-
 def _limits(entry: Entry) -> object:
     return None if isinstance(entry, Replace) else entry.limits
 
@@ -344,10 +343,6 @@ def _id_of(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id
 
 
-def _client(entry: Entry) -> str:
-    return "its sender" if entry.provenance is None else str(entry.provenance.principal)
-
-
 async def add_each(
     store: RecordStore, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
 ) -> Sequence[Verdict | InvalidRecord]:
@@ -361,13 +356,11 @@ async def add_each(
     try:
         return await store.add_all(records, provenance, duplicates, atomic=False)
     except InvalidRecord:  # one record was refused, and nothing was added
-        return await asyncio.gather(*(_add_one(store, record, provenance, duplicates) for record in records))
 
+        async def add(record: Record) -> Verdict | InvalidRecord:
+            try:
+                return await store.add(record, provenance, duplicates)
+            except InvalidRecord as error:
+                return error
 
-async def _add_one(
-    store: RecordStore, record: Record, provenance: Provenance, duplicates: Duplicates
-) -> Verdict | InvalidRecord:
-    try:
-        return await store.add(record, provenance, duplicates)
-    except InvalidRecord as error:
-        return error
+        return await asyncio.gather(*map(add, records))

@@ -22,7 +22,7 @@ from auditord.ingest.submission import (
     Submission,
     depends_on_stored,
     may_update,
-    projected,
+    project_changes,
     updating_roles,
     writing_roles,
 )
@@ -188,14 +188,18 @@ class Ingest:
                 outage,
                 counted(count, "posted record is", "posted records are"),
             )
-            queued = await _classify_without_store(submission, waiting)
+            plan = project_changes({}, waiting, submission.provenance)
+            submission.permit(plan)
+            if await submission.classify(plan, submission.records):
+                submission.mark_queued()
+                queued = submission.make_entries(submission.records)
         await self._queue(queued, submission.provenance)
 
     async def _store_now(self, submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
         """Store the records that need not wait, and return entries for the rest."""
         if waiting or submission.roles is not None:
             looked_up = submission.ids if depends_on_stored(submission.roles) else waiting.keys()
-            plan = await self._projected(looked_up, waiting, submission.provenance)
+            plan = await self._project_changes(looked_up, waiting, submission.provenance)
             submission.permit(plan)
             behind = [at for at, record in submission.records.items() if record.record_id in waiting]
             if not await submission.classify(plan, behind):
@@ -203,17 +207,17 @@ class Ingest:
         else:
             behind = []
         direct = [at for at in submission.records if at not in submission.outcomes]
-        added = await self._add([submission.records[at] for at in direct], submission)
-        submission.outcomes |= zip(direct, added, strict=True)
-        return submission.queue(behind) if submission.is_possible() else ()
-
-    async def _add(self, records: Sequence[Record], submission: Submission) -> Sequence[Outcome]:
+        records = [submission.records[at] for at in direct]
         provenance, duplicates = submission.provenance, submission.duplicates
+        added: Sequence[Outcome] = ()
         if not submission.atomic:
-            return await add_each(self.store, records, provenance, duplicates)
-        if len(records) == 1:
-            return (await self.store.add(records[0], provenance, duplicates),)
-        return await self.store.add_all(records, provenance, duplicates, atomic=True) if records else ()
+            added = await add_each(self.store, records, provenance, duplicates)
+        elif len(records) == 1:
+            added = (await self.store.add(records[0], provenance, duplicates),)
+        elif records:
+            added = await self.store.add_all(records, provenance, duplicates, atomic=True)
+        submission.outcomes |= zip(direct, added, strict=True)
+        return submission.make_entries(behind) if submission.apply_atomicity() else ()
 
     # -- updates --------------------------------------------------------------------------------------------------
 
@@ -225,7 +229,9 @@ class Ingest:
             if not waiting and not self._queue_updates:
                 raise
             _log.warning("the record store is unavailable (%s): an update is queued in the spool", error)
-            found = None if self._may_be_theirs(update, roles, provenance, waiting) else Stopped.HIDDEN
+            record = project_changes({}, waiting, provenance).record(update.record_id)
+            may_be_theirs = roles is None or record is None or may_update(roles, record)
+            found = None if may_be_theirs else Stopped.HIDDEN
         if found is not None:
             return found
         await self._queue([Close(update.record_id, update.stop_time, None, roles)], provenance)
@@ -236,7 +242,8 @@ class Ingest:
     ) -> Stopped | None:
         """Stop the record in the store, or return None if the update must be queued."""
         if waiting or roles is not None:
-            record = (await self._projected((update.record_id,), waiting, provenance)).record(update.record_id)
+            plan = await self._project_changes((update.record_id,), waiting, provenance)
+            record = plan.record(update.record_id)
             if record is None:
                 return Stopped.MISSING if roles is None else Stopped.HIDDEN
             if roles is not None and not may_update(roles, record):
@@ -245,11 +252,6 @@ class Ingest:
             return None
         return Stopped.DONE if await self.store.stop(update, provenance) else Stopped.MISSING
 
-    @staticmethod
-    def _may_be_theirs(update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting) -> bool:
-        record = projected({}, waiting, provenance).record(update.record_id)
-        return roles is None or record is None or may_update(roles, record)
-
     # -- both -----------------------------------------------------------------------------------------------------
 
     async def _waiting(self, ids: Collection[str]) -> _Waiting:
@@ -257,21 +259,11 @@ class Ingest:
             return {}
         return await self.spool.waiting(ids, self.destinations)
 
-    async def _projected(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> ChangePlan:
+    async def _project_changes(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> ChangePlan:
         stored = await self.store.documents(list(ids)) if ids else dict[str, bytes]()
-        return projected(stored, waiting, provenance)
+        return project_changes(stored, waiting, provenance)
 
     async def _queue(self, entries: Sequence[Entry], provenance: Provenance) -> None:
         if entries:
             await self.spool.accept(entries, provenance, self.destinations)
             self.spooled += len(entries)
-
-
-async def _classify_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
-    """Classify records by the queued entries alone, and return the entries to queue."""
-    plan = projected({}, waiting, submission.provenance)
-    submission.permit(plan)
-    if not await submission.classify(plan, submission.records):
-        return ()
-    submission.leave_open()
-    return submission.queue(submission.records)

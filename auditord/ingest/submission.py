@@ -28,7 +28,6 @@ from auditord_hookspecs import (
     Role,
     Transform,
 )
-from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record
 
 Roles: TypeAlias = tuple[Role, ...] | None
@@ -71,7 +70,7 @@ def depends_on_stored(roles: Roles) -> bool:
     return roles is not None and any(role.sites is not None for role in roles)
 
 
-def left_to_check(roles: Roles, record: Record) -> Roles:
+def select_limits(roles: Roles, record: Record) -> Roles:
     """Return the roles to check once the stored record can be read (one must allow the change), or None if no check."""
     if roles is None:
         return None
@@ -162,31 +161,30 @@ class Submission:
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
 
     async def classify(self, plan: ChangePlan, positions: Collection[int]) -> bool:
-        """Classify records that follow those in the plan, and return whether any may be kept."""
+        """Classify records that follow those in the plan, and return the result of :meth:`apply_atomicity`."""
         for count, position in enumerate(positions):
             await _pause(count)
-            self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
-        return self.is_possible()
+            pending = make_pending(self.records[position], self.provenance, self.duplicates)
+            self.outcomes[position] = Verdict(plan.apply(pending))
+        return self.apply_atomicity()
 
-    def is_possible(self) -> bool:
-        """Return whether any record may be kept. An atomic submission with a record of another run is refused."""
+    def apply_atomicity(self) -> bool:
+        """Refuse all records of an atomic submission if one is of another run; return False if so."""
         if not self.atomic or Verdict.EXISTS not in self.outcomes.values():
             return True
         self.outcomes = dict.fromkeys(self.records, Verdict.EXISTS)
         return False
 
-    def queue(self, positions: Collection[int]) -> Sequence[Insert]:
-        """Return entries for the accepted records at these positions."""
-        return [self._entry(self.records[at]) for at in positions if self.outcomes[at] is not Verdict.EXISTS]
+    def make_entries(self, positions: Collection[int]) -> Sequence[Insert]:
+        """Return spool entries for the accepted records at these positions."""
+        accepted = [self.records[at] for at in positions if self.outcomes[at] is not Verdict.EXISTS]
+        return [Insert(record, limits=select_limits(self.roles, record)) for record in accepted]
 
-    def leave_open(self) -> None:
+    def mark_queued(self) -> None:
         """Mark new records as queued, since without the store it is unknown whether they are new."""
         for position, outcome in self.outcomes.items():
             if outcome is Verdict.ADDED:
                 self.outcomes[position] = QUEUED
-
-    def _entry(self, record: Record) -> Insert:
-        return Insert(record, limits=left_to_check(self.roles, record))
 
     def _refuse(self, position: int, error: InvalidRecord | Forbidden) -> None:
         if self.atomic:
@@ -201,7 +199,7 @@ async def _pause(count: int) -> None:
         await asyncio.sleep(0)
 
 
-def projected(
+def project_changes(
     stored: Mapping[str, bytes], waiting: Mapping[str, Sequence[Entry]], provenance: Provenance
 ) -> ChangePlan:
     """Apply the queued entries to the stored records.
@@ -211,44 +209,32 @@ def projected(
         waiting: entries by id, in order.
         provenance: needed for the plan's changes; verdicts do not depend on it.
     """
-    plan = ChangePlan({record_id: _stored(document, provenance) for record_id, document in stored.items()})
+    rows = {
+        record_id: StoredRow(_pending(decode_record(document), provenance).identity, document.decode())
+        for record_id, document in stored.items()
+    }
+    plan = ChangePlan(rows)
     for entries in waiting.values():
         for entry in entries:
-            _apply(plan, entry, provenance)
+            match entry:
+                case Insert(record, alternate_id):
+                    verdict = plan.apply(_pending(record, provenance))
+                    if verdict is Verdict.EXISTS and alternate_id is not None:
+                        plan.apply(_pending(record, provenance, alternate_id))
+                case Close(record_id, stop_time):
+                    plan.apply(Stop(record_id, stop_time, provenance))
+                case Replace(record, alternate_id):
+                    alternate = None if alternate_id is None else _pending(record, provenance, alternate_id)
+                    plan.apply(Replacement(_pending(record, provenance), alternate))
     return plan
 
 
-def classified(plan: ChangePlan, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
-    """Return the verdict about a record that follows the plan's changes, and add the record to the plan."""
-    return Verdict(plan.apply(make_pending(record, provenance, duplicates)))
+def _pending(record: Record, provenance: Provenance, record_id: str | None = None) -> PendingRecord:
+    renamed = record if record_id is None else msgspec.structs.replace(record, record_id=record_id)
+    return make_pending(renamed, provenance, Duplicates.SAME_RUN)
 
 
-def _stored(document: bytes, provenance: Provenance) -> StoredRow:
-    return StoredRow(_pending(decode_record(document), provenance).identity, document.decode())
-
-
-def _apply(plan: ChangePlan, entry: Entry, provenance: Provenance) -> None:
-    match entry:
-        case Insert(record, alternate_id):
-            verdict = plan.apply(_pending(record, provenance))
-            if verdict is Verdict.EXISTS and alternate_id is not None:
-                plan.apply(_renamed(record, alternate_id, provenance))
-        case Close(record_id, stop_time):
-            plan.apply(Stop(record_id, stop_time, provenance))
-        case Replace(record, alternate_id):
-            alternate = None if alternate_id is None else _renamed(record, alternate_id, provenance)
-            plan.apply(Replacement(_pending(record, provenance), alternate))
-
-
-def _pending(record: Record, provenance: Provenance) -> PendingRecord:
-    return make_pending(record, provenance, Duplicates.SAME_RUN)
-
-
-def _renamed(record: Record, record_id: str, provenance: Provenance) -> PendingRecord:
-    return _pending(msgspec.structs.replace(record, record_id=record_id), provenance)
-
-
-def transformed_once(transform: Transform, record: Record, stored: Record) -> Record:
+def transform_changes(transform: Transform, record: Record, stored: Record) -> Record:
     """Apply the transform only to the parts of a stored record that a correction changes.
 
     Raises:
@@ -256,13 +242,12 @@ def transformed_once(transform: Transform, record: Record, stored: Record) -> Re
     """
     changed = transform(record)
     components = record.components if record.components == stored.components else changed.components
-    return msgspec.structs.replace(changed, components=components, meta=_meta(changed.meta, record.meta, stored.meta))
-
-
-def _meta(changed: Meta | None, given: Meta | None, stored: Meta | None) -> Meta | None:
-    if given == stored or given is None or changed is None:
-        return given if given == stored else changed
-    known = stored or {}
-    return {
-        key: given[key] if key in given and given[key] == known.get(key) else values for key, values in changed.items()
-    }
+    given, meta = record.meta, changed.meta
+    if given == stored.meta:
+        meta = given
+    elif given is not None and meta is not None:
+        known = stored.meta or {}
+        meta = {
+            key: given[key] if key in given and given[key] == known.get(key) else values for key, values in meta.items()
+        }
+    return msgspec.structs.replace(changed, components=components, meta=meta)

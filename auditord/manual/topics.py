@@ -48,17 +48,13 @@ class SearchHit(msgspec.Struct, frozen=True):
 @cache
 def topics() -> Mapping[str, Topic]:
     """Return all topics by name, in the order of the contents page; the references come last."""
-    named = {topic.name: topic for topic in _named_by(text_of(INDEX).splitlines())}
-    return named | {name: Topic(name, title, "Look up") for name, (title, _) in REFERENCES.items()}
-
-
-def _named_by(lines: Sequence[str]) -> Iterator[Topic]:
-    chapter = ""
-    for line in lines:
+    found, chapter = dict[str, Topic](), ""
+    for line in text_of(INDEX).splitlines():
         if match := _CHAPTER.fullmatch(line):
             chapter = match[1]
         elif match := _ENTRY.fullmatch(line):
-            yield Topic(match[2], match[1], chapter)
+            found[match[2]] = Topic(match[2], match[1], chapter)
+    return found | {name: Topic(name, title, "Look up") for name, (title, _) in REFERENCES.items()}
 
 
 @cache
@@ -81,16 +77,15 @@ def text_of(name: str) -> str:
 def find(words: Sequence[str]) -> Iterator[SearchHit]:
     """Yield the sections that contain all words, ignoring case; those with the words in the heading come first."""
     wanted = [word.casefold() for word in words]
-    found = [each for topic in topics().values() for each in _found_in(topic, wanted)]
-    yield from sorted(found, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
-
-
-def _found_in(topic: Topic, wanted: Sequence[str]) -> Iterator[SearchHit]:
-    for heading, lines in _sections(text_of(topic.name)):
-        if _has(f"{topic.name} {topic.title} {heading} {' '.join(lines)}", wanted):
+    hits = list[SearchHit]()
+    for topic in topics().values():
+        for heading, lines in _sections(text_of(topic.name)):
+            if not _has(f"{topic.name} {topic.title} {heading} {' '.join(lines)}", wanted):
+                continue
             with_word = (line for line in lines if any(word in line.casefold() for word in wanted))
             if (line := next(with_word, None)) is not None or _has(heading, wanted):
-                yield SearchHit(topic, heading, line or heading)
+                hits.append(SearchHit(topic, heading, line or heading))
+    yield from sorted(hits, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
 
 
 def _has(text: str, wanted: Sequence[str]) -> bool:

@@ -270,7 +270,7 @@ def prepare(
             rows.append(record_row(operation, produced, provenance, transform))
             settled.update([produced.source_id] if produced.source_id is not None else [])
         except _BROKEN as error:
-            set_aside.append(_record_row(task, produced, error, "replace" if produced.replaces else replaces))
+            set_aside.append(_set_record_aside(task, produced, error, "replace" if produced.replaces else replaces))
     return Prepared(
         rows=rows,
         set_aside=set_aside,
@@ -295,7 +295,7 @@ def record_row(
     """
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
-    body = _checked(produced.record if transform is None else transform(produced.record))
+    body = _check_and_encode(produced.record if transform is None else transform(produced.record))
     chosen: Operation = "replace" if produced.replaces else operation
     return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
 
@@ -366,7 +366,7 @@ def printable(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
-def _checked(record: Record) -> bytes:
+def _check_and_encode(record: Record) -> bytes:
     if _is_checked(record):
         return encode_record(record)
     in_utc(record.start_time)  # encoding would treat a time without zone as local time
@@ -427,7 +427,7 @@ def _is_text(value: object) -> bool:
     return type(value) is str
 
 
-def _record_row(task: str, produced: Produced, error: Exception, operation: str | None) -> SetAside:
+def _set_record_aside(task: str, produced: Produced, error: Exception, operation: str | None) -> SetAside:
     record_id = getattr(produced.record, "record_id", None)
     source_id = printable(record_id if isinstance(record_id, str) else repr(produced.record))[:1_000]
     reason = printable(f"the collector made an invalid record: {error}")

@@ -28,13 +28,26 @@ def own(state_dir: Path) -> Generator[None, None, None]:
             and this user is root.
     """
     _refuse_roots_files(state_dir)
-    descriptor = _open(state_dir)
-    if (
-        state_dir.stat().st_mode & stat.S_IWOTH
-    ):  # no error: a container's volume may be open to all and yet be unreachable
+    try:
+        make_private_folder(state_dir)
+        descriptor = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StateInUse(
+            f"the state folder {state_dir} cannot be used: {error.strerror}; user id {os.getuid()} must be allowed to "
+            "write to it (or name another folder as state_dir)"
+        ) from error
+    if state_dir.stat().st_mode & stat.S_IWOTH:
+        # No error: a container's volume may be open to all and yet be unreachable.
         _log.warning("every user may write to %s, which contains tokens: chmod o-w it, and check its files", state_dir)
     try:
-        _lock(descriptor, state_dir)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = _pid(descriptor)
+            who = "another process" if pid is None else f"process {pid}"
+            raise StateInUse(
+                f"the state folder {state_dir} is in use by {who}: stop that daemon first, or name another state_dir"
+            ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -75,35 +88,13 @@ def _refuse_roots_files(state_dir: Path) -> None:
     try:
         uid = state_dir.stat().st_uid
     except OSError:
-        return  # it will be created, or _open reports the fault
+        return  # it will be created, or own() reports the fault
     if os.geteuid() != 0 or uid == 0:
         return
     raise StateInUse(
         f"the state folder {state_dir} belongs to user {user_name(uid)}, who could not use files made by root: run "
         f"this as that user, for example runuser -u {user_name(uid)} -- auditord …"
     )
-
-
-def _open(state_dir: Path) -> int:
-    try:
-        make_private_folder(state_dir)
-        return os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise StateInUse(
-            f"the state folder {state_dir} cannot be used: {error.strerror}; user id {os.getuid()} must be allowed to "
-            "write to it (or name another folder as state_dir)"
-        ) from error
-
-
-def _lock(descriptor: int, state_dir: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        pid = _pid(descriptor)
-        who = "another process" if pid is None else f"process {pid}"
-        raise StateInUse(
-            f"the state folder {state_dir} is in use by {who}: stop that daemon first, or name another state_dir"
-        ) from error
 
 
 def _pid(descriptor: int) -> int | None:

@@ -292,7 +292,7 @@ class Spool:
         rows = await self._read(tables.claim, sender, limit, self._now())
         if not rows:
             await self.settle(sender, [], {})  # looks for remaining entries
-        entries, unreadable = tables.decoded(rows)
+        entries, unreadable = tables.decode_rows(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
         return entries
@@ -482,53 +482,42 @@ async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, d
         InvalidRecord: the record is still invalid; the entry stays.
         AuditordError: the kind cannot convert again.
     """
-    entries = _again(entry, convert)
+    entries = _make_entries(entry, convert)
     where = [entry.task] if entry.stage is Stage.ENTRY else destinations
     await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
     return len(entries)
 
 
-def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
+def _make_entries(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
     provenance = entry.provenance or Provenance(entry.quarantined_at, principal=f"task:{entry.task}")
     match entry.stage:
         case Stage.JOB:
-            return _converted(entry, convert, provenance)
+            if convert is None:
+                raise AuditordError(
+                    f"quarantine entry {entry.quarantine_id}: {entry.task} is no longer configured, or its kind cannot "
+                    "convert it again: if it was renamed, retry with --collector NAME; otherwise collect the period "
+                    "again, then discard the entry"
+                )
+            made = convert(entry.raw_json)
+            if made is None:
+                return []
+            produced = made if isinstance(made, Produced) else Produced(made)
         case Stage.RECORD:
-            return [_collected(entry, Produced(decode_record(entry.raw), entry.alternate_id), provenance)]
+            produced = Produced(decode_record(entry.raw), entry.alternate_id)
         case Stage.ENTRY:
             operation, alternate_id = entry.operation or "insert", entry.alternate_id
             return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
         case Stage.BODY:
-            return _posted(entry, provenance)
-
-
-def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Provenance) -> Sequence[Entry]:
-    if convert is None:
-        raise AuditordError(
-            f"quarantine entry {entry.quarantine_id}: {entry.task} is no longer configured, or its kind cannot "
-            "convert it again: if it was renamed, retry with --collector NAME; otherwise collect the period again, "
-            "then discard the entry"
-        )
-    made = convert(entry.raw_json)
-    if made is None:
-        return []
-    return [_collected(entry, made if isinstance(made, Produced) else Produced(made), provenance)]
-
-
-def _collected(entry: QuarantineEntry, produced: Produced, provenance: Provenance) -> Entry:
+            path = (entry.route or "").partition("?")[0]
+            are_many = path.rstrip("/").endswith("/records")
+            records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
+            roles = decode_limits(entry.limits)
+            return [Insert(record, None, provenance, _select_roles(roles, record)) for record in records]
     entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
-    return entry_type(produced.record, produced.alternate_id, provenance)
+    return [entry_type(produced.record, produced.alternate_id, provenance)]
 
 
-def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:
-    path = (entry.route or "").partition("?")[0]
-    are_many = path.rstrip("/").endswith("/records")
-    records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
-    roles = decode_limits(entry.limits)
-    return [Insert(record, None, provenance, _allowing(roles, record)) for record in records]
-
-
-def _allowing(roles: tuple[Role, ...] | None, record: Record) -> tuple[Role, ...] | None:
+def _select_roles(roles: tuple[Role, ...] | None, record: Record) -> tuple[Role, ...] | None:
     """Return the roles that allow a record. The stored record of its id is checked when it is delivered."""
     if roles is None:
         return None

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -114,15 +113,14 @@ def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Seque
     """
     if rows and not destinations:
         raise StoreUnavailable("no sender is enabled, so records cannot be kept: configure one under senders")
-    return sum(_put_one(connection, row, destinations) for row in rows)
-
-
-def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[str]) -> bool:
-    new = 0
-    for sender in destinations:
-        values = (sender, row.record_id, row.operation, row.body, row.alternate_id, row.limits)
-        new += connection.execute(_PUT, (*values, *provenance_columns(row.provenance))).rowcount
-    return new > 0
+    count = 0
+    for row in rows:
+        new = 0
+        for sender in destinations:
+            values = (sender, row.record_id, row.operation, row.body, row.alternate_id, row.limits)
+            new += connection.execute(_PUT, (*values, *provenance_columns(row.provenance))).rowcount
+        count += new > 0
+    return count
 
 
 def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
@@ -140,7 +138,7 @@ def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
     return Row(record_id, operation, body, alternate_id, provenance, limits)
 
 
-def decoded(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
+def decode_rows(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
     """Return the entries of rows, and the reasons for undecodable rows by entry number."""
     entries, unreadable = list[Queued](), dict[int, str]()
     for each in rows:
@@ -157,19 +155,18 @@ def settle(
     connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
 ) -> bool:
     """Delete delivered entries and quarantine refused ones; return whether the queue still has entries."""
-    set_aside(connection, [_refused(connection, sender, entry, reason) for entry, reason in refused.items()], now)
+    items = list[SetAside]()
+    for entry_id, reason in refused.items():
+        found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
+        if found is None:
+            raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
+        row = _row(found)
+        what = (row.operation, row.alternate_id, row.provenance)
+        items.append(SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits))
+    set_aside(connection, items, now)
     settled = [(entry_id, sender) for entry_id in (*delivered, *refused)]
     connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", settled)
-    return occupied(connection, sender)
-
-
-def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason: str) -> SetAside:
-    found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
-    if found is None:
-        raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
-    row = _row(found)
-    what = (row.operation, row.alternate_id, row.provenance)
-    return SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits)
+    return has_entries(connection, sender)
 
 
 def generation(connection: sqlite3.Connection) -> Generation:
@@ -182,7 +179,7 @@ def set_generation(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
 
 
-def occupied(connection: sqlite3.Connection, sender: str) -> bool:
+def has_entries(connection: sqlite3.Connection, sender: str) -> bool:
     """Return whether a sender's queue has entries."""
     return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
 
@@ -277,16 +274,13 @@ def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite
     given = item.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = item.stage.value
-    key = (stage, item.task, item.source_id, _variant(item))
+    variant = b""  # job ids are unique at their source, and a body's id is its digest
+    if item.stage in {Stage.RECORD, Stage.ENTRY}:
+        prefix = f"{item.operation}\0{item.alternate_id}\0".encode()
+        variant = hashlib.blake2b(prefix + item.raw, digest_size=16).digest()
+    key = (stage, item.task, item.source_id, variant)
     body = (item.route, len(item.raw), item.limits)
     return (*key, item.raw, reason, now, item.operation, item.alternate_id, *origin, *body)
-
-
-def _variant(item: SetAside) -> bytes:
-    if item.stage not in {Stage.RECORD, Stage.ENTRY}:
-        return b""  # job ids are unique at their source, and a body's id is its digest
-    key = f"{item.operation}\0{item.alternate_id}\0".encode()
-    return hashlib.blake2b(key + item.raw, digest_size=16).digest()
 
 
 def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
@@ -300,20 +294,15 @@ def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max
     set_aside(connection, [body], now)
     connection.execute(COUNT, ("refused_bodies", 1))
     count, size = connection.execute(_BODIES).fetchone()
-    dropped = _oldest_above(connection, count - max_count, size - max_bytes)
-    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(number,) for number in dropped])
-    if dropped:
-        connection.execute(COUNT, ("dropped_bodies", len(dropped)))
-
-
-def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list[int]:
     dropped = list[int]()
     for quarantine_id, length in connection.execute(_OLDEST_BODY):
-        if len(dropped) >= count and size <= 0:
+        if len(dropped) >= count - max_count and size <= max_bytes:
             break
         dropped.append(quarantine_id)
         size -= length
-    return dropped
+    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(number,) for number in dropped])
+    if dropped:
+        connection.execute(COUNT, ("dropped_bodies", len(dropped)))
 
 
 def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
@@ -403,16 +392,15 @@ def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
     """Return the last runs of every instance, the newest first."""
-    found = map(_run, connection.execute(_RUNS))
-    return {task: list(runs) for task, runs in groupby(found, lambda run: run.task)}
-
-
-def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
-    task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
-    when = (from_micros(started), timedelta(microseconds=duration))
-    last_success = None if success is None else from_micros(success)
-    counts = (records, quarantined, json.loads(skipped))
-    return LastRun(task, kind, *when, error, *counts, last_success=last_success, failures=failures)
+    found: dict[str, list[LastRun]] = {}
+    for row in connection.execute(_RUNS):
+        task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
+        when = (from_micros(started), timedelta(microseconds=duration))
+        last_success = None if success is None else from_micros(success)
+        counts = (records, quarantined, json.loads(skipped))
+        run = LastRun(task, kind, *when, error, *counts, last_success=last_success, failures=failures)
+        found.setdefault(task, []).append(run)
+    return found
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:

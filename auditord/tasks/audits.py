@@ -50,10 +50,11 @@ class Audits:
         Raises:
             UnsuitableRequest: it has no inventory of its source, or its records go to another destination.
         """
+        storage = self._storage
         kind, config = self._instances.collectors[request.instance]
         if (reason := why_not_audited(kind, config)) is not None or kind.inventory is None:
             raise UnsuitableRequest(f"{request.instance}: {reason}")
-        if not self._storage.local_senders:
+        if not storage.local_senders:
             text = "its records go to another destination, so there is no record store here to compare with its source"
             raise UnsuitableRequest(f"{request.instance}: {text}")
         run = RunRequest(request.instance, request.window, dry_run=True)
@@ -62,7 +63,7 @@ class Audits:
             reach = await self._reach(request.instance, context)
             audit = Audit(
                 request,
-                self._sides(request.instance),
+                Sides(storage.store, storage.spool, storage.local_senders, request.instance, storage.transform),
                 reach,
                 own=self._own(request.instance),
                 repairs=self._repairs(request, records, collected),
@@ -80,10 +81,6 @@ class Audits:
         since = await self._storage.spool.prefix_used_since(name, kind.prefix(config))
         return replace(reach, collects=max(filter(None, (reach.collects, since)), default=None))
 
-    def _sides(self, task: str) -> Sides:
-        storage = self._storage
-        return Sides(storage.store, storage.spool, storage.local_senders, task, storage.transform)
-
     def _own(self, name: str) -> Callable[[str], bool] | None:
         """Return a predicate that tells by its id whether a record is the collector's: the longest prefix decides."""
         found = {
@@ -91,7 +88,17 @@ class Audits:
             for other, (kind, config) in self._instances.collectors.items()
             if kind.prefix is not None
         }
-        return partial(_begins, _patterns(found.values()), found[name]) if found.get(name) else None
+        if not (own := found.get(name)):
+            return None
+        prefixes = sorted(set(found.values()), key=len, reverse=True)
+        patterns = [
+            (prefix, re.compile(re.escape(prefix).replace(_CLUSTER, _CLUSTER_NAME) + "-")) for prefix in prefixes
+        ]
+
+        def is_own(record_id: str) -> bool:
+            return next((prefix for prefix, pattern in patterns if pattern.match(record_id)), None) == own
+
+        return is_own
 
     def _repairs(self, request: AuditRequest, records: RecordActions, collected: Collection[str]) -> Repairs:
         note = Note(request.replace or "", request.by)
@@ -100,17 +107,8 @@ class Audits:
             outcome = await records.correct(record, stored, note)
             return None if outcome.outcome in {"done", "same"} else outcome.detail or outcome.outcome
 
-        turn = self._instances.turns[request.instance].borrowed
+        turn = self._instances.turns[request.instance].borrow
         return Repairs(partial(self._instances.keep, request.instance, again=True), correct, turn, collected)
-
-
-def _patterns(prefixes: Iterable[str]) -> list[tuple[str, re.Pattern[str]]]:
-    ordered = sorted(set(prefixes), key=len, reverse=True)
-    return [(prefix, re.compile(re.escape(prefix).replace(_CLUSTER, _CLUSTER_NAME) + "-")) for prefix in ordered]
-
-
-def _begins(patterns: list[tuple[str, re.Pattern[str]]], prefix: str, record_id: str) -> bool:
-    return next((each for each, pattern in patterns if pattern.match(record_id)), None) == prefix
 
 
 _log: Final = logging.getLogger(__name__)
@@ -151,7 +149,7 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
     audits = NightlyAudits(section, tasks, actions, storage.spool)
     registry.register(audits)
     # Not at the start: an audit covers several nights, and one that ended the daemon would end it at every start.
-    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, last_success=datetime.now(UTC))
+    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.log_skip, last_success=datetime.now(UTC))
     start_soon(audits.run, now)
     return audits.restore()  # awaited before the first scrape, which then shows the results
 
@@ -191,32 +189,30 @@ class NightlyAudits(Collector):
             ),
         )
 
-    def left_out(self) -> None:
+    def log_skip(self) -> None:
         """Log that the previous audit is still running."""
         _log.warning("last night's audit is still running, so this one is skipped")
 
     async def restore(self) -> None:
         """Load the results from before a restart."""
         for task in self.tasks():
-            kept: Any = await self.spool.checkpoint(_kept(task))  # Any: JSON
-            if kept is not None:
-                self.results[task] = msgspec.convert(kept, NightlyResult)
+            stored: Any = await self.spool.checkpoint(_checkpoint_name(task))  # Any: JSON
+            if stored is not None:
+                self.results[task] = msgspec.convert(stored, NightlyResult)
 
     async def run(self, now: Callable[[], datetime]) -> NoReturn:
         """Audit at every request of the clock."""
         while True:
-            async with self.turn.taken():
+            async with self.turn.take():
                 for task in self.tasks():
-                    if task in self.tasks():  # a reload may have removed it meanwhile
-                        await self._try_to_audit(task, now)
-
-    async def _try_to_audit(self, task: str, now: Callable[[], datetime]) -> None:
-        try:
-            await self._audit(task, now)
-        except AuditordError as error:
-            _log.error("the audit of %s failed: %s", task, error)
-        except (Exception, SystemExit):  # noqa: BLE001 the error boundary of an inventory
-            _log.exception("the audit of %s failed", task)
+                    if task not in self.tasks():  # a reload removed it meanwhile
+                        continue
+                    try:
+                        await self._audit(task, now)
+                    except AuditordError as error:
+                        _log.error("the audit of %s failed: %s", task, error)
+                    except (Exception, SystemExit):  # noqa: BLE001 the error boundary of an inventory
+                        _log.exception("the audit of %s failed", task)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:
         end = now().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -230,10 +226,10 @@ class NightlyAudits(Collector):
         if count := sum(result.missing.values()):
             records, held = counted(count, "record is", "records are"), report.total("quarantined")
             _log.warning("%s: %s missing, %d of them in quarantine: auditord audit %s", task, records, held, task)
-        await self.spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
+        await self.spool.enqueue(_checkpoint_name(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
 
 
-def _kept(task: str) -> str:
+def _checkpoint_name(task: str) -> str:
     """Return the name under which the result is stored as a checkpoint; no instance can have it."""
     return f"audit:{task}"
 

@@ -10,7 +10,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord.hooks import Hooks
 from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.storage import LOCAL, enabled
+from auditord.storage import LOCAL, select_enabled
 from auditord.tasks.instances import when
 from auditord.tasks.runs import latest_tick
 from auditord_hookspecs import hookimpl
@@ -49,7 +49,7 @@ async def _check_runs(
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
         statistics, runs = await spool.statistics(), await spool.last_runs()
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
-    senders = {*enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
+    senders = {*select_enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
     for sender, queue in statistics.queues.items():
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
         text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
@@ -64,19 +64,11 @@ async def _check_runs(
         for name, config in getattr(configuration, section).items():
             if config.enabled:
                 kind = getattr(hooks.kinds, section)[kind_of(config)]
-                due = _due(when(config, kind.interval), now())
-                yield _last(name, next(iter(runs.get(name, ())), None), due, now())
+                last = next(iter(runs.get(name, ())), None)
+                yield _check_last_run(name, last, when(config, kind.interval), now())
 
 
-def _due(times: timedelta | str, now: datetime) -> datetime:
-    """Return when a run should have ended: several intervals ago, or at the tick before the last one."""
-    if isinstance(times, timedelta):
-        return now - OVERDUE * times
-    last = latest_tick(times, now) or now - _EVER
-    return latest_tick(times, last - _MOMENT) or now - _EVER
-
-
-def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Finding:
+def _check_last_run(name: str, last: LastRun | None, times: timedelta | str, now: datetime) -> Finding:
     if last is None:
         return Finding(
             Severity.WARNING, name, "it has never run", "check whether the daemon is running, and read its log"
@@ -85,6 +77,10 @@ def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Find
         severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
         return Finding(severity, name, f"{counted(last.failures, 'failure')} in a row: {last.error}", "see the message")
     ended = last.started + last.duration
+    if isinstance(times, timedelta):
+        due = now - OVERDUE * times
+    else:  # the tick before the last one
+        due = latest_tick(times, (latest_tick(times, now) or now - _EVER) - _MOMENT) or now - _EVER
     if ended < due:
         text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
         return Finding(

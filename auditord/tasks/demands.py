@@ -23,7 +23,7 @@ from auditord.actions import (
 )
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnsuitableRequest
-from auditord.ingest import transformed_once
+from auditord.ingest import transform_changes
 from auditord.spool import QuarantineEntry, Stage, retry
 from auditord.storage import Storage
 from auditord.store import Action, Amended, Amendment, Provenance
@@ -31,7 +31,7 @@ from auditord.store.amendments import check_reason
 from auditord.store.store import RecordStore
 from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances
-from auditord.tasks.runs import Listener, Runnable, run_once, run_reported
+from auditord.tasks.runs import Listener, run_once, run_reported
 from auditord_hookspecs import AuditordError, JobChoice, Record, RunReport, Transform
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, format_time
@@ -74,7 +74,7 @@ class Retries:
             if entry is None:
                 outcome.failed[number] = "there is no such entry"
                 continue
-            if collector is not None and collector not in self._instances.enabled("collectors"):
+            if collector is not None and collector not in self._instances.select_enabled("collectors"):
                 outcome.failed[number] = f"no enabled collector '{collector}'"
                 continue
             if collector is not None and entry.task not in self._instances.collectors:
@@ -107,28 +107,26 @@ class Retries:
 
     async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome, *, replace: bool) -> None:
         kind, _ = self._instances.collectors[task]
-        for choice, batch in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
+        for choice, batch in _make_batches(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
             request = RunRequest(task, job=choice, replace=replace)
             runnable = self._instances.collector(task, request, timeout=_RETRY_TIMEOUT)
-            async with self._instances.turns[task].borrowed():
+            async with self._instances.turns[task].borrow():
                 report = await run_once(runnable, self._instances.now)
             outcome.queued += report.records
             for entry in batch:
-                await self._note(entry, report, outcome)
-
-    async def _note(self, entry: QuarantineEntry, report: RunReport, outcome: _Outcome) -> None:
-        left = await self._spool.quarantine_get(entry.quarantine_id)
-        if left is None:
-            del outcome.failed[entry.quarantine_id]
-        elif report.error is not None:
-            outcome.failed[entry.quarantine_id] += f" (its source could not be queried again: {report.error})"
-        elif left.occurrences > entry.occurrences:
-            outcome.failed[entry.quarantine_id] = left.reason
-        else:
-            outcome.failed[entry.quarantine_id] += " (its source no longer gives a record of it, or does not know it)"
+                number = entry.quarantine_id
+                left = await self._spool.quarantine_get(number)
+                if left is None:
+                    del outcome.failed[number]
+                elif report.error is not None:
+                    outcome.failed[number] += f" (its source could not be queried again: {report.error})"
+                elif left.occurrences > entry.occurrences:
+                    outcome.failed[number] = left.reason
+                else:
+                    outcome.failed[number] += " (its source no longer gives a record of it, or does not know it)"
 
 
-def _together(
+def _make_batches(
     entries: Sequence[QuarantineEntry], choices: Sequence[JobChoice | None], at_once: int
 ) -> Sequence[tuple[JobChoice, Sequence[QuarantineEntry]]]:
     """Return batches of entries whose jobs are collected together, each with its jobs."""
@@ -185,24 +183,23 @@ class RecordEditor:
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Replace a stored record."""
-        (outcome,) = await self._change(
-            Action.CORRECT, {record.record_id: partial(self._corrected, record, seen)}, note
-        )
+
+        def change(stored: Record) -> Record:
+            if seen is not None and seen != stored:
+                raise RecordChanged
+            return record if self._transform is None else transform_changes(self._transform, record, stored)
+
+        (outcome,) = await self._change(Action.CORRECT, {record.record_id: change}, note)
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
         """Close open records."""
-        wanted = {closing.record_id: partial(_closed, closing.stop, self._now()) for closing in closings}
+        wanted = {closing.record_id: partial(_set_stop, closing.stop, self._now()) for closing in closings}
         return await self._change(Action.CLOSE, wanted, note)
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
         """Delete records."""
         return await self._change(Action.DELETE, dict.fromkeys(ids, lambda _: None), note)
-
-    def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
-        if seen is not None and seen != stored:
-            raise RecordChanged
-        return record if self._transform is None else transformed_once(self._transform, record, stored)
 
     async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
         check_reason(note.reason)
@@ -210,28 +207,25 @@ class RecordEditor:
         outcomes: list[Outcome] = []
         ids = list(wanted)
         for first in range(0, len(ids), AT_ONCE):
-            some = {record_id: wanted[record_id] for record_id in ids[first : first + AT_ONCE]}
-            outcomes += await self._change_some(action, some, note)
+            batch = ids[first : first + AT_ONCE]
+            waiting = () if self._waiting is None else await self._waiting(batch)
+            found = {
+                record_id: Outcome(record_id, "refused", _WAITS)
+                if record_id in waiting
+                else await self._plan(action, record_id, wanted[record_id], note)
+                for record_id in batch
+            }
+            amendments = {record_id: each for record_id, each in found.items() if isinstance(each, Amendment)}
+            provenance = Provenance(self._now(), f"user:{note.by}")
+            amended = await self._store.amend(list(amendments.values()), provenance)
+            done = dict(zip(amendments, amended, strict=True))
+            outcomes += [
+                each if isinstance(each, Outcome) else Outcome(record_id, _OUTCOMES[done[record_id]])
+                for record_id, each in found.items()
+            ]
         return outcomes
 
-    async def _change_some(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
-        waiting = () if self._waiting is None else await self._waiting(list(wanted))
-        found = {
-            record_id: Outcome(record_id, "refused", _WAITS)
-            if record_id in waiting
-            else await self._planned(action, record_id, change, note)
-            for record_id, change in wanted.items()
-        }
-        amendments = {record_id: each for record_id, each in found.items() if isinstance(each, Amendment)}
-        provenance = Provenance(self._now(), f"user:{note.by}")
-        amended = await self._store.amend(list(amendments.values()), provenance)
-        done = dict(zip(amendments, amended, strict=True))
-        return [
-            each if isinstance(each, Outcome) else Outcome(record_id, _OUTCOMES[done[record_id]])
-            for record_id, each in found.items()
-        ]
-
-    async def _planned(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
+    async def _plan(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
         stored = await self._store.get(record_id)
         if stored is None:
             return Outcome(record_id, "missing")
@@ -251,7 +245,7 @@ _OUTCOMES: Final[Mapping[Amended, Literal["done", "same", "changed", "missing"]]
 }
 
 
-def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:
+def _set_stop(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:
     if stored.stop_time is not None:
         raise Objection(f"it stopped at {format_time(stored.stop_time)}")
     try:
@@ -291,9 +285,20 @@ class OnDemand:
             UnsuitableRequest: a period, job or replacement for a plugin; a job for a collector that reads only periods.
         """
         section = self._section(request)
-        make = self._plugin if section == "plugins" else self._collector
-        runnable, now = make(request, observer), self._instances.now
-        async with self._instances.turns[request.instance].borrowed():
+        name, now = request.instance, self._instances.now
+        if section == "plugins":
+            if request.again or request.replace:
+                raise UnsuitableRequest(f"{name} is a plugin: only collectors have periods and corrections")
+            runnable = self._instances.plugin(name, observer, dry_run=request.dry_run)
+        else:
+            kind, config = self._instances.collectors[name]
+            if request.job is not None and not kind.one_job:
+                raise UnsuitableRequest(f"{name}: kind {kind.name} reads periods, not single jobs")
+            if request.dry_run and kind.remarks is not None:
+                for remark in kind.remarks(config):
+                    observer.show_line(f"remark: {remark}")
+            runnable = self._instances.collector(name, request, observer, TIMEOUT)
+        async with self._instances.turns[name].borrow():
             if request.again or request.dry_run:
                 return await run_once(runnable, now)
             return await run_reported(runnable, self._listeners[section], now)
@@ -308,19 +313,5 @@ class OnDemand:
         self._section(RunRequest(request.instance, section="collectors"))
         return await self._audits.audit(request, self.records, observer)
 
-    def _collector(self, request: RunRequest, observer: Observer) -> Runnable:
-        kind, config = self._instances.collectors[request.instance]
-        if request.job is not None and not kind.one_job:
-            raise UnsuitableRequest(f"{request.instance}: kind {kind.name} reads periods, not single jobs")
-        if request.dry_run and kind.remarks is not None:
-            for remark in kind.remarks(config):
-                observer.said(f"remark: {remark}")
-        return self._instances.collector(request.instance, request, observer, TIMEOUT)
-
-    def _plugin(self, request: RunRequest, observer: Observer) -> Runnable:
-        if request.again or request.replace:
-            raise UnsuitableRequest(f"{request.instance} is a plugin: only collectors have periods and corrections")
-        return self._instances.plugin(request.instance, observer, dry_run=request.dry_run)
-
     def _section(self, request: RunRequest) -> Section:
-        return find_section(request, {section: self._instances.enabled(section) for section in RUN_SECTIONS})
+        return find_section(request, {section: self._instances.select_enabled(section) for section in RUN_SECTIONS})

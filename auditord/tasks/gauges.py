@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from auditord import __version__
 from auditord.actions import RUN_SECTIONS
-from auditord.config.model import Configuration, StoreSection
+from auditord.config.model import Configuration
 from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
 from auditord.errors import StoreUnavailable
@@ -156,17 +156,15 @@ def run_intervals(instances: Instances) -> Mapping[tuple[str, str, str], timedel
     """Return the interval of each enabled instance that is not continuous, by section, name and kind."""
     found: dict[tuple[str, str, str], timedelta] = {}
     for section in RUN_SECTIONS:
-        for name, (kind, config) in instances.enabled(section).items():
+        for name, (kind, config) in instances.select_enabled(section).items():
             if not (isinstance(kind, CollectorKind) and kind.continuous):
-                found[section, name, kind.name] = _interval(when(config, kind.interval), instances.now())
+                interval = when(config, kind.interval)
+                if isinstance(interval, str):  # a cron line
+                    now = instances.now()
+                    last = latest_tick(interval, now) or now
+                    interval = last - (latest_tick(interval, last - timedelta(microseconds=1)) or last)
+                found[section, name, kind.name] = interval
     return found
-
-
-def _interval(times: timedelta | str, now: datetime) -> timedelta:
-    if isinstance(times, timedelta):
-        return times
-    last = latest_tick(times, now) or now
-    return last - (latest_tick(times, last - timedelta(microseconds=1)) or last)
 
 
 class HostMetrics(Collector):
@@ -252,13 +250,6 @@ class HostMetrics(Collector):
         )
 
 
-async def _clock_offset(store: StoreSection, now: Callable[[], datetime]) -> timedelta:
-    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
-    from auditord.store.postgres.administration import clock_offset  # noqa: PLC0415 the same
-
-    return await clock_offset(address_of(store), now)
-
-
 async def look_at_host(
     configuration: Configuration,
     certificates: Sequence[Path],
@@ -281,7 +272,10 @@ async def look_at_host(
             await store.check()
             metrics.store_works = True
             if is_postgresql(configuration.store.url):
-                metrics.clock_offset = await _clock_offset(configuration.store, now)
+                from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
+                from auditord.store.postgres.administration import clock_offset  # noqa: PLC0415 the same
+
+                metrics.clock_offset = await clock_offset(address_of(configuration.store), now)
             if sites_seen is None or now() - sites_seen >= _SITES_EVERY:
                 metrics.sites, sites_seen = await site_activity(store, now()), now()
             health.gaps = {each.site: each.last for each in metrics.sites if each.is_gap(now())}

@@ -24,7 +24,7 @@ from auditord.backup.notes import InstanceBackups, collectors_behind, forget_res
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
-from auditord.contexts.plugins import opened_plugin, remote_source
+from auditord.contexts.plugins import open_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
@@ -91,7 +91,9 @@ class Instances:
         self._metrics = metrics
         self._collected: Final[list[tuple[str, set[str]]]] = []
 
-    def enabled(self, section: Section) -> Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]:
+    def select_enabled(
+        self, section: Section
+    ) -> Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]:
         """Return kind and configuration of the enabled instances of a section."""
         instances = self.collectors if section == "collectors" else self.plugins
         return {name: (kind, config) for name, (kind, config) in instances.items() if config.enabled}
@@ -154,7 +156,7 @@ class Instances:
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
-            on_progress=None if observer is None else observer.progressed,
+            on_progress=None if observer is None else observer.show_progress,
         )
 
     async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
@@ -172,7 +174,7 @@ class Instances:
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
         if batch.left_out:
-            self._metrics.left_out(name, batch.left_out)
+            self._metrics.count_left_out(name, batch.left_out)
         return kept
 
     @contextmanager
@@ -204,7 +206,7 @@ class Instances:
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
             backups = InstanceBackups(name, self._configuration, self.now)
-            opened = partial(opened_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
+            opened = partial(open_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
             try:
                 async with opened(instance, config, states, StoredRecords(store), backups) as context:
                     await kind.run(config, context)
@@ -283,13 +285,13 @@ def _ids(batch: Batch) -> Iterator[str]:
 async def _show(name: str, observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:
     """Show a batch to the observer, with its records after the transform."""
     check_batch(name, batch)
-    shown = batch if transform is None else await anyio.to_thread.run_sync(_transformed, batch, transform)
+    shown = batch if transform is None else await anyio.to_thread.run_sync(_transform_records, batch, transform)
     if observer is not None:
-        await observer.shown(shown)
+        await observer.show_batch(shown)
     return Enqueued(len(shown.records), len(shown.quarantined))
 
 
-def _transformed(batch: Batch, transform: Transform) -> Batch:
+def _transform_records(batch: Batch, transform: Transform) -> Batch:
     records, refused = list[Record | Produced](), list[Quarantined]()
     for each in batch.records:
         produced = each if isinstance(each, Produced) else Produced(each)

@@ -57,7 +57,7 @@ class Loops:
     def begin_all(self) -> None:
         """Start the loops of all enabled instances."""
         for section in self._listeners:
-            for name in self._instances.enabled(section):
+            for name in self._instances.select_enabled(section):
                 self.begin(section, name)
 
     def begin(self, section: Section, name: str) -> None:
@@ -66,7 +66,7 @@ class Loops:
         A collector with an interval is always due: it continues from its checkpoint, and the sooner the better.
         """
         instances, listener = self._instances, self._listeners[section]
-        kind, config = instances.enabled(section)[name]
+        kind, config = instances.select_enabled(section)[name]
         collects = isinstance(kind, CollectorKind)
         runnable = instances.collector(name) if collects else instances.plugin(name, by_clock=True)
         if isinstance(kind, CollectorKind) and kind.continuous:
@@ -97,7 +97,7 @@ class Loops:
             return
         self._clock.remove(name)
         with anyio.move_on_after(patience.total_seconds()):
-            async with self._instances.turns[name].borrowed():
+            async with self._instances.turns[name].borrow():
                 loop.scope.cancel()
         loop.scope.cancel()
         await loop.ended.wait()
@@ -168,7 +168,7 @@ class Reloading:
         self._running = written
         for section, name in working:
             await self._watch(section, name)
-            if name in self._instances.enabled(section):
+            if name in self._instances.select_enabled(section):
                 self._loops.begin(section, name)
         for name in (name for section, name in changes.instances if section == "senders"):
             if name in self._senders:  # only enabled senders are

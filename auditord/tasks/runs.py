@@ -56,15 +56,15 @@ class Turn:
         return not self.running
 
     @asynccontextmanager
-    async def taken(self) -> AsyncGenerator[None, None]:
+    async def take(self) -> AsyncGenerator[None, None]:
         """Wait for a request; the body of the context is the run."""
         await self._asked.wait()
-        async with self.borrowed():
+        async with self.borrow():
             self._asked = anyio.Event()
             yield
 
     @asynccontextmanager
-    async def borrowed(self) -> AsyncGenerator[None, None]:
+    async def borrow(self) -> AsyncGenerator[None, None]:
         """Run outside the loop: after the current run and before the next one."""
         async with self._lock:
             self.running = True
@@ -167,17 +167,14 @@ def latest_tick(line: str, now: datetime) -> datetime | None:
     trigger = _trigger(line)
     for span in _SPANS:
         tick: datetime | None = trigger.get_next_fire_time(None, now - span)
-        if tick is not None and tick <= now:
-            return _last(trigger, tick, now)
+        if tick is None or tick > now:
+            continue
+        following: datetime | None = tick
+        while following is not None and following <= now:
+            tick = following
+            following = trigger.get_next_fire_time(tick, tick)
+        return tick
     return None
-
-
-def _last(trigger: Any, tick: datetime, now: datetime) -> datetime:  # Any: no types
-    following: datetime | None = tick
-    while following is not None and following <= now:
-        tick = following
-        following = trigger.get_next_fire_time(tick, tick)
-    return tick
 
 
 def is_due(when: timedelta | str, last_success: datetime, now: datetime) -> bool:
@@ -240,7 +237,16 @@ class Listener(msgspec.Struct, frozen=True):
 async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
     """Run an instance and return its report, also after a failure. Only a cancellation of the caller raises."""
     started, clock_start, counts = now(), anyio.current_time(), RunCounts()
-    error = await _guarded(runnable, counts)
+    limit = None if runnable.timeout is None else runnable.timeout.total_seconds()
+    error: str | None = None
+    try:
+        with anyio.move_on_after(limit) as scope:
+            await runnable.execute(counts)
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 the error boundary of an instance
+        error = describe(runnable.task, runnable.kind, failure)
+    else:
+        if scope.cancelled_caught:
+            error = f"was cancelled after {limit:g} s: raise its timeout, or find out why its source is slow"
     return RunReport(
         task=runnable.task,
         kind=runnable.kind,
@@ -252,18 +258,6 @@ async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport
         skipped={reason: count for reason, count in counts.skipped.items() if count},
         waits=counts.waits,
     )
-
-
-async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
-    limit = None if runnable.timeout is None else runnable.timeout.total_seconds()
-    try:
-        with anyio.move_on_after(limit) as scope:
-            await runnable.execute(counts)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 the error boundary of an instance
-        return describe(runnable.task, runnable.kind, error)
-    if scope.cancelled_caught:
-        return f"was cancelled after {limit:g} s: raise its timeout, or find out why its source is slow"
-    return None
 
 
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
@@ -329,7 +323,7 @@ class Backoff:
 async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
     """Run an instance at every request. Failures do not change the interval of the clock."""
     while True:
-        async with turn.taken():
+        async with turn.take():
             await run_reported(runnable, listener, now)
 
 
@@ -380,18 +374,19 @@ class RunReporter:
                     failures=runs[0].failures,
                 )
             self._health.expect(fresh)
-        return Listener(partial(self._started, section), partial(self._finished, section, write))
 
-    def _started(self, section: str, task: str) -> None:
-        self._health.started(section, task, self._now())
+        def start(task: str) -> None:
+            self._health.note_start(section, task, self._now())
 
-    async def _finished(self, section: str, write: Callable[[str, RunReport], None], report: RunReport) -> None:
+        return Listener(start, partial(self._finish, section, write))
+
+    async def _finish(self, section: str, write: Callable[[str, RunReport], None], report: RunReport) -> None:
         if report.waits:
-            self._health.waits(section, report.task)
+            self._health.note_wait(section, report.task)
         elif report.error is None:
-            self._health.succeeded(section, report.task, report.started + report.duration, running=False)
+            self._health.note_success(section, report.task, report.started + report.duration, running=False)
         else:
-            self._health.failed(section, report.task, report.error, running=False)
+            self._health.note_failure(section, report.task, report.error, running=False)
         write(section, report)
         try:
             await self._spool.record_run(report)

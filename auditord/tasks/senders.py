@@ -36,11 +36,11 @@ _log: Final = logging.getLogger(__name__)
 class SendListener(Protocol):
     """Receives the results of sends; tests pass their own."""
 
-    def sent(self, delivered: int, refused: int) -> None:
+    def note_sent(self, delivered: int, refused: int) -> None:
         """Note that a batch was delivered, except for entries that were refused for good."""
         ...
 
-    def faulted(self, error: str, failures: int) -> None:
+    def note_fault(self, error: str, failures: int) -> None:
         """Note a temporary failure of a batch or of opening the destination; ``failures`` counts them in a row."""
         ...
 
@@ -57,9 +57,9 @@ class SendReporter:
         self._failing = False
         health.expect(TaskHealth(task, kind, "senders", running=True))
 
-    def sent(self, delivered: int, refused: int) -> None:
+    def note_sent(self, delivered: int, refused: int) -> None:
         """Count a delivered batch."""
-        self._health.succeeded("senders", self._labels[0], self._now(), running=True)
+        self._health.note_success("senders", self._labels[0], self._now(), running=True)
         self._metrics.sent_entries.labels(*self._labels).inc(delivered)
         self._metrics.refused_entries.labels(*self._labels).inc(refused)
         self._metrics.send_failures.labels(*self._labels).set(0)
@@ -69,10 +69,10 @@ class SendReporter:
             self._log.info("delivers again")
         self._failing = False
 
-    def faulted(self, error: str, failures: int) -> None:
+    def note_fault(self, error: str, failures: int) -> None:
         """Count a temporary failure."""
         self._failing = True
-        self._health.failed("senders", self._labels[0], error, running=True)
+        self._health.note_failure("senders", self._labels[0], error, running=True)
         self._metrics.send_faults.labels(*self._labels).inc()
         self._metrics.send_failures.labels(*self._labels).set(failures)
         self._log.warning(
@@ -166,7 +166,10 @@ class SendLoop:
             elif draining:
                 return True
             else:
-                await self._wait()
+                due = await self._spool.next_due(self._task)
+                limit = None if due is None else max((due - self._now()).total_seconds(), 0)
+                with anyio.move_on_after(limit):
+                    await self._queued.wait()
 
     async def _send(self, sender: Sender, batch: Sequence[Queued]) -> None:
         refused: dict[int, str] = {}
@@ -179,33 +182,24 @@ class SendLoop:
         await self._spool.settle(self._task, delivered, refused)
         self._backoff.reset()
         self._limit = min(self._limit * 2, self._kind.batch_size)
-        self._listener.sent(len(delivered), len(refused))
-
-    async def _wait(self) -> None:
-        due = await self._spool.next_due(self._task)
-        limit = None if due is None else max((due - self._now()).total_seconds(), 0)
-        with anyio.move_on_after(limit):
-            await self._queued.wait()
+        self._listener.note_sent(len(delivered), len(refused))
 
     async def _hold_back(self, error: Exception | SystemExit) -> None:
         wait, draining = self._backoff.next(), self._draining.is_set()
         self._limit = max(self._limit // 2, 1)
-        self._listener.faulted(describe(self._task, self._kind.name, error), self._backoff.failures)
+        self._listener.note_fault(describe(self._task, self._kind.name, error), self._backoff.failures)
         try:
             now = self._now()
             await self._spool.postpone(
                 {one.entry_id: now + wait_after(one.attempts + 1, self._random) for one in self._sending}
             )
         except StoreUnavailable as unavailable:
-            self._listener.faulted(str(unavailable), self._backoff.failures)
+            self._listener.note_fault(str(unavailable), self._backoff.failures)
         self._sending = ()
-        await self._sleep(wait.total_seconds(), draining=draining)
-
-    async def _sleep(self, seconds: float, *, draining: bool) -> None:
         if draining:  # at the time of the fault; drain() may have been called since
-            await anyio.sleep(seconds)
+            await anyio.sleep(wait.total_seconds())
             return
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(wait.total_seconds()):
             await self._stirred.wait()
             self._backoff.reset()  # little grace is left, or a new configuration may help
             self._hurry = True

@@ -54,13 +54,13 @@ NOBODY: Final = Provenance(EPOCH, "test")
 class SilentObserver:
     """An observer that nobody asks."""
 
-    def progressed(self, fraction: float) -> None: ...
+    def show_progress(self, fraction: float) -> None: ...
 
-    def said(self, line: str) -> None: ...
+    def show_line(self, line: str) -> None: ...
 
-    def printed(self, text: str) -> None: ...
+    def show_output(self, text: str) -> None: ...
 
-    async def shown(self, batch: Batch) -> None: ...
+    async def show_batch(self, batch: Batch) -> None: ...
 
 
 @dataclass
@@ -456,13 +456,13 @@ async def test_what_a_run_holds_is_waited_for_and_not_missing(
         await wanted.wait()
         yield Batch([job(1)])
 
-    def borrowed(turn: Turn) -> AbstractAsyncContextManager[None]:
+    def borrow(turn: Turn) -> AbstractAsyncContextManager[None]:
         if reading.is_set():
             wanted.set()
         return at_last(turn)
 
-    at_last = Turn.borrowed
-    monkeypatch.setattr(Turn, "borrowed", borrowed)
+    at_last = Turn.borrow
+    monkeypatch.setattr(Turn, "borrow", borrow)
     monkeypatch.setattr(audited.source, "collect", collect_slowly)
     async with audited.acting() as actions, anyio.create_task_group() as group:
         group.start_soon(actions.run, RunRequest("jobs"), SilentObserver())

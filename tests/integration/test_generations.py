@@ -22,7 +22,7 @@ from auditord.errors import StoreMismatch, StoreUnavailable
 from auditord.hooks import load_hooks
 from auditord.ingest import StoreSink, recognise
 from auditord.spool import Generation, Spool
-from auditord.storage import Storage, opened_storage
+from auditord.storage import Storage, open_storage
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord.store.opening import open_store
@@ -435,7 +435,7 @@ class EndOfBeat(Exception):
 def storage(state_dir: Path, url: str) -> AbstractAsyncContextManager[Storage]:
     state_dir.mkdir(exist_ok=True)
     configuration = Configuration(state_dir=state_dir, store=StoreSection(url=url))
-    return opened_storage(configuration, load_hooks(()).kinds, lambda: datetime.now(UTC))
+    return open_storage(configuration, load_hooks(()).kinds, lambda: datetime.now(UTC))
 
 
 def test_another_daemon_of_the_same_database_begins_with_a_spool_of_its_own(tmp_path: Path, postgres_url: str) -> None:

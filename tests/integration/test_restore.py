@@ -29,7 +29,7 @@ from auditord.backup.notes import (
     collectors_behind,
     forget_restore,
     note_restore,
-    unfinished,
+    read_unfinished,
 )
 from auditord.backup.restoring import Behind, RestoreRefused
 from auditord.cli import auditord
@@ -412,7 +412,7 @@ async def test_a_digest_that_is_not_the_manifests_is_refused(site: Site) -> None
     with pytest.raises(BackupDamaged, match="but the manifest says 7 with"):
         await site.restore()
     assert not (site.state / "spool.db").exists()
-    assert site.url.startswith("sqlite") or unfinished(site.state) is not None
+    assert site.url.startswith("sqlite") or read_unfinished(site.state) is not None
 
 
 @pytest.mark.parametrize(("part", "name"), [("store", "record store"), ("spool", "spool")])

@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from auditord.client import AsyncClient, Client, ClientError, ConnectionFailed, Refused, Tls
-from auditord.contexts.plugins import opened_records
+from auditord.contexts.plugins import open_records
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_builtin.access.tokens import TokenFile, new_token
@@ -150,7 +150,7 @@ async def test_a_remote_source_by_certificate_and_by_token(far: RemoteServer) ->
     files = {"ca": str(far.authority), "certificate": str(far.writer.certificate), "key": str(far.writer.key)}
     for access in ({"tls": files}, {"tls": {"ca": str(far.authority)}, "token": far.token}):
         config = PluginConfig.model_validate({"source": {"url": far.url, **access}})
-        async with opened_records(config, None) as records:
+        async with open_records(config, None) as records:
             assert (await records.aggregate(AggregateQuery())).groups[0].records >= 1
 
 

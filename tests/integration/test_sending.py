@@ -68,11 +68,11 @@ class RecordedCalls:
         self.refused = 0
         self.faults: list[str] = []
 
-    def sent(self, delivered: int, refused: int) -> None:
+    def note_sent(self, delivered: int, refused: int) -> None:
         self.delivered += delivered
         self.refused += refused
 
-    def faulted(self, error: str, failures: int) -> None:
+    def note_fault(self, error: str, failures: int) -> None:
         del failures
         self.faults.append(error)
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from auditord.client import ClientError, CutAnswer, UnsupportedQuery
-from auditord.contexts.plugins import opened_records
+from auditord.contexts.plugins import open_records
 from auditord.testing import EPOCH, make_record
 from auditord_hookspecs import (
     AggregateQuery,
@@ -79,7 +79,7 @@ def test_each_plugin_works_on_its_source(
 
 async def ids(url: str, query: RecordQuery) -> list[str]:
     config = PluginConfig.model_validate({"source": {"url": url}})
-    async with opened_records(config, None) as records, records.stream(query) as stream:
+    async with open_records(config, None) as records, records.stream(query) as stream:
         return [record.record_id async for record in stream]
 
 
@@ -116,7 +116,7 @@ def test_tls_files_that_cannot_be_read_fail_the_run(tmp_path: Path) -> None:
     async def work() -> None:
         tls = {"ca": str(tmp_path / "none.pem")}
         config = PluginConfig.model_validate({"source": {"url": "https://a", "tls": tls}})
-        async with opened_records(config, None):
+        async with open_records(config, None):
             pass
 
     with pytest.raises(ClientError, match=r"none\.pem"):

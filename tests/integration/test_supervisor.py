@@ -254,16 +254,16 @@ async def test_the_time_of_the_last_good_run_is_shown_again_after_a_restart(
 class SilentObserver:
     """Does not look at what is collected."""
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Nothing."""
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """A collector says nothing."""
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         """It shows nothing, either."""
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         """Nothing."""
 
 

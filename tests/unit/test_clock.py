@@ -33,7 +33,7 @@ async def within_seconds(wait: Callable[[], Awaitable[object]]) -> None:
 
 async def take(turn: Turn, times: int = 1) -> None:
     for _ in range(times):
-        async with turn.taken():
+        async with turn.take():
             pass
 
 
@@ -67,7 +67,7 @@ async def test_days_of_the_week_are_those_of_the_name() -> None:
 async def test_a_tick_in_a_run_is_skipped_and_counted() -> None:
     clock, turn, skipped = Clock(no_delay), Turn(), anyio.Event()
     clock.add("slurm", turn, timedelta(seconds=0.05), NONE, skipped.set)
-    async with clock.running(), turn.taken():
+    async with clock.running(), turn.take():
         await within_seconds(skipped.wait)
 
 

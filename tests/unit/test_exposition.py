@@ -53,7 +53,7 @@ def test_what_records_lack_is_counted_by_instance_and_name() -> None:
     registry = CollectorRegistry()
     lacking = [LeftOut("MaxRSS", "too much"), LeftOut("MaxRSS", "too much"), LeftOut("vo", "no JSON", label=True)]
     lacking.append(LeftOut("Cores", "0.4", rounded=True))
-    TaskMetrics(registry).left_out("slurm", lacking)
+    TaskMetrics(registry).count_left_out("slurm", lacking)
     text = exposition(registry).decode()
     assert 'auditord_left_out_components_total{component="MaxRSS",task="slurm"} 2.0\n' in text
     assert 'auditord_rounded_components_total{component="Cores",task="slurm"} 1.0\n' in text

@@ -48,20 +48,20 @@ async def test_a_full_disk_is_no_reason_for_a_restart() -> None:
 
 def test_the_life_of_a_task() -> None:
     health = make_health(slurm=NOON + timedelta(minutes=5))
-    health.started("collectors", "slurm", NOON)
+    health.note_start("collectors", "slurm", NOON)
     (task,) = health.tasks()
     assert (task.running, task.last_started, task.next_run) == (True, NOON, NOON + timedelta(minutes=5))
-    health.failed("collectors", "slurm", "sacct is missing", running=False)
-    health.failed("collectors", "slurm", "sacct is missing", running=False)
+    health.note_failure("collectors", "slurm", "sacct is missing", running=False)
+    health.note_failure("collectors", "slurm", "sacct is missing", running=False)
     (task,) = health.tasks()
     assert (task.running, task.last_error, task.failures, task.last_success) == (False, "sacct is missing", 2, None)
-    health.succeeded("collectors", "slurm", NOON, running=False)
+    health.note_success("collectors", "slurm", NOON, running=False)
     (task,) = health.tasks()
     assert (task.last_error, task.failures, task.last_success) == (None, 0, NOON)
-    health.failed("collectors", "slurm", "sacct is missing", running=False)
-    health.started("collectors", "slurm", NOON + timedelta(hours=1))
+    health.note_failure("collectors", "slurm", "sacct is missing", running=False)
+    health.note_start("collectors", "slurm", NOON + timedelta(hours=1))
     before = health.tasks()
-    health.waits("collectors", "slurm")
+    health.note_wait("collectors", "slurm")
     (task,) = health.tasks()
     assert [replace(task, running=True)] == before
 

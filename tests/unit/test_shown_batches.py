@@ -16,16 +16,16 @@ class Observer:
     def __init__(self) -> None:
         self.batches = list[Batch]()
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         raise AssertionError(line)
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         raise AssertionError(text)
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         raise AssertionError(fraction)
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         self.batches.append(batch)
 
 

@@ -15,7 +15,7 @@ import pytest
 from auditord import watchdog
 from auditord.hooks import HookModule
 from auditord.logs import FloodFilter
-from auditord.watchdog import CodeLine, Owners, Watchdog, watched_process
+from auditord.watchdog import CodeLine, Owners, Watchdog, watch_process
 
 MODULES = [
     HookModule("printers", "auditord_printers", "auditord-printers", "1"),
@@ -50,7 +50,7 @@ def nobody() -> Sequence[str]:
 async def test_who_blocks_the_loop_is_named_and_the_daemon_goes_on(
     third_party: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with watched_process(MODULES, nobody, patience=1.5):
+    with watch_process(MODULES, nobody, patience=1.5):
         await anyio.lowlevel.checkpoint()
         third_party.collect(lambda: "has blocked" in caplog.text)
         with anyio.fail_after(60):

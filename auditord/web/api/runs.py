@@ -130,15 +130,15 @@ class EventLines:
         self._said: list[RunEvent] = []
         self._writing = Lock()
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Keep the progress for the next heartbeat."""
         self._fraction = fraction
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """Keep a line for the next heartbeat."""
         self._said.append(RunEvent(said=line))
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         """Keep a text for the next heartbeat."""
         self._said.append(RunEvent(printed=text))
 
@@ -149,7 +149,7 @@ class EventLines:
             await self._pass_on()
             await self._write(RunEvent(progress=self._fraction))
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         """Write the records and quarantined jobs of a dry run."""
         for item in batch.records:
             record = item if isinstance(item, Record) else item.record

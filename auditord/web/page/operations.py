@@ -219,27 +219,27 @@ class BackgroundRun:
         """True once the run has ended."""
         return self.report is not None or self.error is not None
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         """Store the progress."""
         self.fraction = fraction
 
-    async def shown(self, batch: Batch) -> None:
+    async def show_batch(self, batch: Batch) -> None:
         """Record a batch of a dry run: the ids of its records and the jobs that would be quarantined."""
         self.records += len(batch.records)
         for item in batch.records:
-            self.said((item.record if isinstance(item, Produced) else item).record_id)
+            self.show_line((item.record if isinstance(item, Produced) else item).record_id)
         for job in batch.quarantined:
-            self.said(f"{job.source_id}: {job.reason}")
+            self.show_line(f"{job.source_id}: {job.reason}")
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """Append a line of output, up to the limit."""
         if len(self.lines) < _MOST_LINES:
             self.lines.append(line)
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         """Append each line of a text."""
         for line in text.splitlines():
-            self.said(line)
+            self.show_line(line)
 
 
 class BackgroundRuns:

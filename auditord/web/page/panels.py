@@ -198,7 +198,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show every panel that the visitor may see."""
-        visible = [each for each in self.panels.shown() if _may_see(request, each[1])]
+        visible = [each for each in self.panels.list_panels() if _may_see(request, each[1])]
         shown = await asyncio.gather(*(self._made(request, *each) for each in visible))
         navigation = self.visitors.navigation(request, PATH)
         return await self.figures.places.run(lambda: self.renderer.answer("panels.html", {"panels": shown}, navigation))

@@ -97,7 +97,7 @@ def page_routes(
     assets = Assets(ui.logo)
     renderer = Renderer(ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
-    visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
+    visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.list_panels())))
     intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
     figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)

@@ -116,13 +116,13 @@ class Shown:
 
     texts: list[str]
 
-    def said(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         """Leave the log out."""
 
-    def progressed(self, fraction: float) -> None:
+    def show_progress(self, fraction: float) -> None:
         raise AssertionError(fraction)
 
-    def printed(self, text: str) -> None:
+    def show_output(self, text: str) -> None:
         self.texts.append(text)
 
 
