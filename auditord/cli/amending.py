@@ -299,24 +299,20 @@ class Edits(msgspec.Struct, frozen=True):
             InvalidRecord: the changed record would be invalid.
             BadParameter: an option has another form.
         """
+        values: dict[str, list[str]] = {}
+        for text in self.meta:
+            key, equals, value = text.partition("=")
+            if not (key and equals):
+                raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+            values.setdefault(key, []).extend([value] if value else [])
+        merged = {**(record.meta or {}), **{key: tuple(new) for key, new in values.items()}}
         return msgspec.structs.replace(
             record,
             start_time=self.start_time or record.start_time,
             stop_time=self.stop_time or record.stop_time,
-            meta=_merged(record.meta, self.meta),
+            meta={key: value for key, value in merged.items() if value or key not in values} or None,
             components=_with_amounts(record.components, self.components),
         )
-
-
-def _merged(meta: Mapping[str, tuple[str, ...]] | None, changes: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
-    values: dict[str, list[str]] = {}
-    for text in changes:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
-        values.setdefault(key, []).extend([value] if value else [])
-    merged = {**(meta or {}), **{key: tuple(new) for key, new in values.items()}}
-    return {key: value for key, value in merged.items() if value or key not in values} or None
 
 
 def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tuple[Component, ...]:

@@ -66,7 +66,10 @@ def audit_command(
     quarantined, differ or are extra, or lack a stop time.
     """
     log_to_terminal()
-    window = _window(start, stop)
+    end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = start or end - _DAYS
+    check_period(begin, end)
+    window = Window(begin, end)
     names = [instance] if instance is not None else _audited(url)
     who = principal_name(by)
     reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
@@ -79,13 +82,6 @@ def audit_command(
         raise SystemExit(1)
     if not all(report.complete for report in reports):
         raise SystemExit(FAULTS_LEFT)
-
-
-def _window(start: datetime | None, stop: datetime | None) -> Window:
-    end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
-    begin = start or end - _DAYS
-    check_period(begin, end)
-    return Window(begin, end)
 
 
 def _audited(url: str | None) -> Sequence[str]:

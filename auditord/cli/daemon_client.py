@@ -129,7 +129,12 @@ class DaemonClient:
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Run an instance and report its progress to an observer."""
-        async with aclosing(self._events(request.instance, "runs", _body(request), observer)) as lines:
+        body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
+        if request.window is not None:
+            body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
+        if request.job is not None:
+            body |= {"job_id": request.job.job_id, "source": request.job.source}
+        async with aclosing(self._events(request.instance, "runs", body, observer)) as lines:
             async for line in lines:
                 if line.report is not None:
                     return line.report
@@ -230,15 +235,6 @@ def _closing(closing: Closing) -> changes.ClosingWanted:
     if isinstance(closing.stop, timedelta):
         return changes.ClosingWanted(closing.record_id, runtime=int(closing.stop.total_seconds()))
     return changes.ClosingWanted(closing.record_id, format_time(closing.stop))
-
-
-def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
-    body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
-    if request.window is not None:
-        body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
-    if request.job is not None:
-        body |= {"job_id": request.job.job_id, "source": request.job.source}
-    return body
 
 
 def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:

@@ -143,14 +143,24 @@ def check_command(output: str) -> None:
     files = {configuration.state_dir / SPOOL_FILE: (_SPOOL, SPOOL_MIGRATIONS)}
     server = None
     if is_postgresql(configuration.store.url):
-        server = _checked_server(configuration)
+        status = run_async(database_status, address_of(configuration.store))
+        if status.pending:
+            raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
+        server = status.where
     else:
         files[sqlite_path(configuration.store.url)] = _STORE, STORE_MIGRATIONS
     checked = [_check(path, *each) for path, each in files.items()]
     if output == "json":
         write_json({"database": server, "files": checked})
     else:
-        _print_checked(server, checked)
+        if server is not None:
+            say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
+        for file in checked:
+            say(f"{file.state:<10} {file.path}{': the daemon creates it' if file.state == 'missing' else ''}")
+            for each in file.findings:
+                say(f"           {each}")
+            if file.remedy is not None:
+                say_lines(file.remedy)
     if any(each.remedy is not None for each in checked):
         raise SystemExit(1)
 
@@ -279,14 +289,6 @@ def _print(status: DatabaseStatus) -> None:
         say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
 
 
-def _checked_server(configuration: Configuration) -> str:
-    """Return the name of the database after checking that its tables are up to date."""
-    status = run_async(database_status, address_of(configuration.store))
-    if status.pending:
-        raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
-    return status.where
-
-
 class _CheckedFile(msgspec.Struct, frozen=True):
     """The state of an SQLite file; ``findings`` and ``remedy`` are set only if it is damaged or changed."""
 
@@ -304,14 +306,3 @@ def _check(path: Path, remedy: str, migrations: str) -> _CheckedFile:
     if changes := find_changes(path, migrations):
         return _CheckedFile(str(path), "changed", changes, _CHANGED)
     return _CheckedFile(str(path), "ok")
-
-
-def _print_checked(server: str | None, files: Sequence[_CheckedFile]) -> None:
-    if server is not None:
-        say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
-    for file in files:
-        say(f"{file.state:<10} {file.path}{': the daemon creates it' if file.state == 'missing' else ''}")
-        for each in file.findings:
-            say(f"           {each}")
-        if file.remedy is not None:
-            say_lines(file.remedy)

@@ -299,7 +299,8 @@ def made_up_records(now: datetime) -> Iterator[Record]:
     """Yield the records of the jobs that ended by ``now``, roughly by start time, then the late and the wrong one."""
     random, number = Random(_SEED), 1_000  # noqa: S311 reproducible, not secret
     begin = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
-    users = _users()
+    groups = [group for group in _GROUPS for _ in range(group.users)]
+    users = list(enumerate(groups[:_USERS]))
     for day in range(DAYS + 1):
         morning = begin + timedelta(days=day)
         for user, group in users:
@@ -329,12 +330,6 @@ def corrected(record: Record) -> Record:
 def _with_cores(record: Record, count: int) -> Record:
     cores, *others = record.components
     return structs.replace(record, components=(structs.replace(cores, amount=count), *others))
-
-
-def _users() -> Sequence[tuple[int, _Group]]:
-    """Return the number and the group of each user."""
-    groups = [group for group in _GROUPS for _ in range(group.users)]
-    return list(enumerate(groups[:_USERS]))
 
 
 def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple[datetime, int]]:

@@ -31,21 +31,20 @@ def hooks_command(output: str) -> None:
     disabled, faults = readable_disabled_hooks()
     found = survey(disabled)
     modules = [*found.hooks.modules, *found.disabled]
-    rows = [_row(module, module in found.disabled) for module in modules]
+    rows = [
+        {
+            "name": module.name,
+            "module": module.module,
+            "distribution": module.distribution,
+            "version": module.version,
+            "hooks": list(module.hooks),
+            "disabled": module in found.disabled,
+        }
+        for module in modules
+    ]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
     if faults := [*faults, *found.faults, *broken_kinds(found.hooks.kinds)]:
         raise HookError("\n  ".join(["faults were found:", *faults, f"({WAY_OUT})"]))
-
-
-def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT001 a column of the table
-    return {
-        "name": module.name,
-        "module": module.module,
-        "distribution": module.distribution,
-        "version": module.version,
-        "hooks": list(module.hooks),
-        "disabled": disabled,
-    }
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -463,7 +463,9 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     look_at_result(since)
     say("")
     say("Next:")
-    for line in (*_next_steps(file, found, answers), _start(file, host)):
+    is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
+    start = "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
+    for line in (*_next_steps(file, found, answers), start):
         say(f"  {line}")
 
 
@@ -513,11 +515,6 @@ def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:
 
 def _option(file: Path) -> str:
     return "" if file == DEFAULT_FILE or file.parent == FRAGMENTS else f" --config {file}"
-
-
-def _start(file: Path, host: Host) -> str:
-    is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
-    return "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
 
 
 _PERIOD: Final = timedelta(days=1)

@@ -37,7 +37,12 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
     if output == "json":
         write_json(entries)
     else:
-        _print_table(entries)
+        table = new_table("number", "task", "stage", "source id", "at (UTC)", "reason")
+        for entry in entries:
+            at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
+            table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
+        print_table(table)
+        say(f"{counted(len(entries), 'entry')} in quarantine", err=True)
 
 
 @quarantine_command.command("show")
@@ -161,12 +166,3 @@ async def _entry(number: int, url: str | None) -> QuarantinedInput:
     if entry is None:
         raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")
     return with_input(entry)
-
-
-def _print_table(entries: Sequence[QuarantineEntry]) -> None:
-    table = new_table("number", "task", "stage", "source id", "at (UTC)", "reason")
-    for entry in entries:
-        at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
-        table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
-    print_table(table)
-    say(f"{counted(len(entries), 'entry')} in quarantine", err=True)

@@ -58,21 +58,17 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
     for column in table.columns[-2:]:
         column.right = True
     async for record in records:
-        table.add_row(*_table_row(record))
+        runtime = "open" if record.runtime is None else f"{record.runtime} s"
+        cores = held_amount(record, "Cores")
+        table.add_row(
+            record.record_id,
+            *(first_value(record, names) for names in META_COLUMNS),
+            f"{record.start_time:%Y-%m-%d %H:%M:%S}",
+            runtime,
+            "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
+        )
     print_table(table, out)
     return table.row_count
-
-
-def _table_row(record: Record) -> list[str]:
-    runtime = "open" if record.runtime is None else f"{record.runtime} s"
-    cores = held_amount(record, "Cores")
-    return [
-        record.record_id,
-        *(first_value(record, names) for names in META_COLUMNS),
-        f"{record.start_time:%Y-%m-%d %H:%M:%S}",
-        runtime,
-        "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
-    ]
 
 
 async def write_ndjson(records: AsyncIterator[Record], out: TextIO) -> int:

@@ -61,7 +61,10 @@ def records_command(  # Any: click's values
     The commands below change single records and show their former versions.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_options(ctx)
+        # A filter before the subcommand would be ignored.
+        for parameter in ctx.command.params:
+            if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"write {parameter.opts[0]} after '{ctx.invoked_subcommand}'", ctx)
         return
     query = replace(query_of(**chosen, url=url), released=include is not None)
     if differences and url is not None:
@@ -72,13 +75,6 @@ def records_command(  # Any: click's values
         run_async(_print_differences, chosen["form"])
     else:
         run_async(_export_lake if source == "lake" else _export, query, export_of(**chosen), url)
-
-
-def _refuse_options(ctx: click.Context) -> None:
-    """Refuse options before a subcommand: a filter there would be ignored."""
-    for parameter in ctx.command.params:
-        if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"write {parameter.opts[0]} after '{ctx.invoked_subcommand}'", ctx)
 
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:

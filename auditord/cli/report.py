@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
@@ -180,17 +180,15 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
 def _window(options: ReportOptions, now: datetime) -> Window:
     """Return the window in the time zone of ``now``."""
     named, zone = PERIODS[options.period](now), now.tzinfo
-    since, until = (None if each is None else _local(each, zone) for each in (options.since, options.until))
+    since, until = (  # a date is midnight in the zone
+        None if each is None else each.replace(tzinfo=zone) if each.tzinfo is None else each.astimezone(zone)
+        for each in (options.since, options.until)
+    )
     if since is None and until is None:
         return named
     window = (since or named.start, until or max(named.stop, since or named.stop))
     check_period(*window)
     return Window(*window)
-
-
-def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    """Return an instant in a zone; a date is midnight there."""
-    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -400,7 +398,13 @@ def _print_chart(report: Report, most: int | None) -> None:
     if report.bins and not measure.ratio:
         _print_bins(console, report, measure)
     else:
-        _print_rows(console, report, measure, most)
+        named = [(escaped(name), row) for name, row in largest(report, most or 20)]
+        label = min(max(len(name) for name, _ in named), 24)
+        longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
+        for name, row in named:
+            length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
+            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
+            console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
 
 
 def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
@@ -424,18 +428,6 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
     for at, (name, row) in enumerate(series):
         legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
         console.print(legend.append(shown(row.total[0], measure), "default"))
-
-
-def _print_rows(console: "Console", report: Report, measure: Measure, most: int | None) -> None:
-    from rich.text import Text  # noqa: PLC0415 slow to import, needed only here
-
-    named = [(escaped(name), row) for name, row in largest(report, most or 20)]
-    label = min(max(len(name) for name, _ in named), 24)
-    longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
-    for name, row in named:
-        length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
-        line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
-        console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
 
 
 def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:

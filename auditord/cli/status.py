@@ -18,7 +18,7 @@ from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.merging import CONTROL_FILE, Place
 from auditord.database.memory import HeldTurn
 from auditord.errors import ConfigurationError, DaemonError, HookError
-from auditord.spool import LastRun, QueueStatistics, Spool
+from auditord.spool import LastRun, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.protocol import KnownDaemon
 from auditord_hookspecs import AuditordError
@@ -189,7 +189,10 @@ async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
             for turn in turns
         ],
         "senders": [],
-        "queues": {sender: _queue(queue) for sender, queue in statistics.queues.items()},
+        "queues": {
+            sender: {"entries": queue.entries, "oldest": _time(queue.oldest), "attempts": queue.attempts}
+            for sender, queue in statistics.queues.items()
+        },
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in statistics.quarantined.items()},
         "gaps": {each.site: format_time(each.last) for each in sites if each.is_gap(utc_now())},
     }
@@ -208,10 +211,6 @@ def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
         "failures": run.failures,
         **_counts(run),
     }
-
-
-def _queue(queue: QueueStatistics) -> dict[str, Any]:  # Any: JSON
-    return {"entries": queue.entries, "oldest": _time(queue.oldest), "attempts": queue.attempts}
 
 
 def _time(moment: datetime | None) -> str | None:

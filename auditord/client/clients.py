@@ -117,16 +117,13 @@ class AsyncClient(BaseClient):
         except AnsweredError as error:
             if error.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
-            return await self._search(record_id, error)
-
-    async def _search(self, record_id: str, error: AnsweredError) -> Record | None:
-        """Check whether AUDITOR's 500 means a missing record: then a query finds nothing and the server is healthy."""
-        async with self.stream(RecordQuery(IdEquals(record_id))) as records:
-            async for record in records:
-                return record
-        if await self.health():
-            return None
-        raise error
+            # Check whether AUDITOR's 500 means a missing record: then a query finds nothing and the server is healthy.
+            async with self.stream(RecordQuery(IdEquals(record_id))) as records:
+                async for record in records:
+                    return record
+            if await self.health():
+                return None
+            raise
 
     async def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
         """Return sums over the matching records. A truncated or refused answer raises, so no sum lacks a record.

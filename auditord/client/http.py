@@ -45,24 +45,20 @@ async def open_client(options: http.HttpOptions) -> AsyncGenerator["AiohttpClien
     """
     timeout = (options.silence or options.timeout).total_seconds()
     headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", **options.headers}
-    async with aiohttp.ClientSession(
-        connector=_connector(options),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
-        headers=headers,
-        max_field_size=64 * 1024,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        yield AiohttpClient(session, options)
-
-
-def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
     trust: ssl.SSLContext | bool = options.verify
     if options.tls.ca is not None or options.tls.certificate is not None:
         trust = tls_context(options.tls)
         if not options.verify:
             trust.check_hostname = False
             trust.verify_mode = ssl.CERT_NONE
-    return aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
+        headers=headers,
+        max_field_size=64 * 1024,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield AiohttpClient(session, options)
 
 
 class _Call(msgspec.Struct, frozen=True):

@@ -235,7 +235,12 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
         case query.IsOpen():
             return record.stop_time is None
         case query.ImplausibleCpuTime():
-            return _is_implausible(record)
+            runtime, names = record.runtime, ("TotalCPU", "Cores", "CoreSeconds")
+            if runtime is None or runtime < 0:
+                return False
+            amounts = [amount_of(record, name) for name in names]
+            cpu, cores, total = [None if amount is None else min(amount, MAX_AMOUNT) for amount in amounts]
+            return _EXCESS.holds(cpu, runtime, cores, total)
         case query.TimeCompares(field, comparison, moment):
             time = record.start_time if field is query.TimeField.START else record.stop_time
             return time is not None and _COMPARE[comparison](time, moment)
@@ -255,12 +260,3 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
             return bool(_COMPARE[comparison](place, (moment, record_id.encode())))
         case query.ComponentCompares(name, comparison, amount):
             return any(each.name == name and _COMPARE[comparison](each.amount, amount) for each in record.components)
-
-
-def _is_implausible(record: Record) -> bool:
-    runtime, names = record.runtime, ("TotalCPU", "Cores", "CoreSeconds")
-    if runtime is None or runtime < 0:
-        return False
-    amounts = [amount_of(record, name) for name in names]
-    cpu, cores, total = [None if amount is None else min(amount, MAX_AMOUNT) for amount in amounts]
-    return _EXCESS.holds(cpu, runtime, cores, total)

@@ -16,10 +16,15 @@ from auditord_hookspecs import InstanceConfig
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
     """Return a line per fault."""
+    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
+    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
+    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
+    prefixes = {name: prefix for name, prefix in found.items() if prefix}
     return [
         *exposures(configuration, document),
         *_shared_names(configuration, document),
-        *_shared_sources(configuration, kinds, document),
+        *_named_wrongly(configuration, prefixes, document),
+        *_shared_prefixes(configuration, prefixes, document),
         *_fed_from_themselves(configuration, document),
         *_unknown_roles(configuration, kinds, document),
     ]
@@ -53,14 +58,6 @@ def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document
                 yield fault(
                     document, ("authenticators", name), f"{text}: see 'Rows of one's own' in the manual on access"
                 )
-
-
-def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
-    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
-    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
-    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
-    prefixes = {name: prefix for name, prefix in found.items() if prefix}
-    return [*_named_wrongly(configuration, prefixes, document), *_shared_prefixes(configuration, prefixes, document)]
 
 
 def _same_source(instance: InstanceConfig) -> str | None:

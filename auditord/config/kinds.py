@@ -174,7 +174,7 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
     steps = tuple(transforms)
 
     def transform(record: Record) -> Record:
-        changed = _with_own_meta(record)
+        changed = record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
         for each in steps:
             changed = each(changed)
         if (changed.record_id, changed.start_time, changed.stop_time) != (
@@ -188,11 +188,6 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
         return changed
 
     return transform
-
-
-def _with_own_meta(record: Record) -> Record:
-    # Records of one body share their meta (auditord_hookspecs.wire), and a transform may change it in place.
-    return record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
 
 
 Model: TypeAlias = type[InstanceConfig]

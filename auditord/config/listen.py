@@ -112,17 +112,14 @@ def parse_listen(value: str) -> TcpListen | UnixListen:
         ValueError: the text has another form.
     """
     if value.startswith("unix:"):
-        return _unix(value.removeprefix("unix:"))
+        path = value.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise ValueError(f"'unix:{path}' needs an absolute path, such as unix:/run/auditord/api.sock")
+        return UnixListen(Path(path))
     host, colon, port = value.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
         raise ValueError(f"'{value}' is not a listen address: {_FORMS}")
     return TcpListen(_host(host, value), int(port))
-
-
-def _unix(path: str) -> UnixListen:
-    if not path.startswith("/"):
-        raise ValueError(f"'unix:{path}' needs an absolute path, such as unix:/run/auditord/api.sock")
-    return UnixListen(Path(path))
 
 
 def _host(host: str, value: str) -> str:

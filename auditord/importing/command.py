@@ -77,7 +77,14 @@ class Findings:
             return
         self.count += 1
         if self._file is not None:
-            self._file.write(_line(problem))
+            document = {
+                "finding": problem.finding.value,
+                "where": problem.where,
+                "reason": problem.reason,
+                "source": problem.source.decode(errors="replace"),
+                "stored": None if problem.stored is None else problem.stored.decode(errors="replace"),
+            }
+            self._file.write(json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n")
         if self.count <= _SHOWN:
             say(f"{problem.finding.value}: {problem.where}: {problem.reason}", err=True)
             say(f"  source: {_short(problem.source)}", err=True)
@@ -125,7 +132,10 @@ def report_document(
         **{finding.name.lower(): count for finding, count in compared.counts.items()},
         "stored": stored,
         "problems": findings.count,
-        "remarks": [_as_json(remark) for remark in remarks],
+        "remarks": [
+            remark if isinstance(remark, str) else {"columns": remark.columns, "rows": remark.rows}
+            for remark in remarks
+        ],
     }
 
 
@@ -175,21 +185,6 @@ def _print_remarks(remarks: Sequence[str | Table]) -> None:
             for row in remark.rows:
                 table.add_row(*map(str, row))
             print_table(table)
-
-
-def _as_json(remark: str | Table) -> Any:  # Any: JSON
-    return remark if isinstance(remark, str) else {"columns": remark.columns, "rows": remark.rows}
-
-
-def _line(problem: RowProblem) -> bytes:
-    document = {
-        "finding": problem.finding.value,
-        "where": problem.where,
-        "reason": problem.reason,
-        "source": problem.source.decode(errors="replace"),
-        "stored": None if problem.stored is None else problem.stored.decode(errors="replace"),
-    }
-    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def _short(text: bytes) -> str:

@@ -132,7 +132,7 @@ def _problem(
         return RowProblem(RowState.DELETED, where, reason, expected)
     if found is None:
         return RowProblem(RowState.MISSING, where, f"{record.record_id} is not in the store", expected)
-    finding, reason = _difference(record, decode_record(found))
+    finding, reason = _WORDS[classify(_identity(decode_record(found)), _identity(record), Duplicates.SAME_RUN)]
     if finding is RowState.SAME:
         return _other_runtime(page, place, record, found)
     return RowProblem(finding, where, f"{record.record_id}: {reason}", expected, found)
@@ -156,11 +156,6 @@ _WORDS = {
     Verdict.DIFFERENT: (RowState.DIFFERENT, "the stored record has other content or another stop time"),
     Verdict.EXISTS: (RowState.OTHER_RUN, "the store has a record of this id with another start time"),
 }
-
-
-def _difference(record: Record, stored: Record) -> tuple[RowState, str]:
-    """Return the state and the reason. Meta in another order and scores in another notation are no difference."""
-    return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 
 
 def _identity(record: Record) -> Identity:

@@ -130,7 +130,10 @@ class Writer(msgspec.Struct, frozen=True):
 
     async def _write(self, page: ImportPage) -> None:
         records = await self._wanted([each for each in transformed(page, self.transform) if isinstance(each, Record)])
-        verdicts = await self._add(records)
+        verdicts = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
+        for verdict in verdicts:
+            if isinstance(verdict, InvalidRecord):
+                self.refused(str(verdict))
         if self.replacing and Verdict.DIFFERENT in verdicts:
             pairs = zip(records, verdicts, strict=True)
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
@@ -154,20 +157,10 @@ class Writer(msgspec.Struct, frozen=True):
             await self.store.amend(corrections, self.provenance)
         except InvalidRecord:
             for correction in corrections:
-                await self._correct_alone(correction)
-
-    async def _correct_alone(self, correction: Amendment) -> None:
-        try:
-            await self.store.amend([correction], self.provenance)
-        except InvalidRecord as error:
-            self.refused(str(error))
-
-    async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | InvalidRecord]:
-        outcomes = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
-        for outcome in outcomes:
-            if isinstance(outcome, InvalidRecord):
-                self.refused(str(outcome))
-        return outcomes
+                try:
+                    await self.store.amend([correction], self.provenance)
+                except InvalidRecord as error:
+                    self.refused(str(error))
 
 
 def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
