@@ -77,7 +77,18 @@ def audit_command(
         write_json(reports)
     else:
         for report in reports:
-            _print(report)
+            shown = [state for state in STATES if report.total(state)]
+            table = new_table("day", "site", *shown)
+            for each in report.days:
+                table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
+            print_table(table)
+            for discrepancy in report.discrepancies[:_SHOWN]:
+                words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
+                say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
+            more = len(report.discrepancies) + report.unlisted - _SHOWN
+            if more > 0:
+                say(f"… and {more} more (--output json lists a thousand)")
+            say(_summary(report), err=True)
     if any(report.error is not None for report in reports):
         raise SystemExit(1)
     if not all(report.complete for report in reports):
@@ -99,21 +110,6 @@ async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
     with watcher.bar:
         async with actions(url, RunRequest(request.instance, section="collectors")) as owner:
             return await owner.audit(request, watcher)
-
-
-def _print(report: AuditReport) -> None:
-    shown = [state for state in STATES if report.total(state)]
-    table = new_table("day", "site", *shown)
-    for each in report.days:
-        table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
-    print_table(table)
-    for discrepancy in report.discrepancies[:_SHOWN]:
-        words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
-        say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
-    more = len(report.discrepancies) + report.unlisted - _SHOWN
-    if more > 0:
-        say(f"… and {more} more (--output json lists a thousand)")
-    say(_summary(report), err=True)
 
 
 def _summary(report: AuditReport) -> str:

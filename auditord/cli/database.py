@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import anyio
 import click
@@ -25,7 +25,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
-from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
+from auditord.store.postgres.administration import database_status, migrate_database, pending_script
 from auditord.store.sqlite.store import MIGRATIONS as STORE_MIGRATIONS
 from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, write, write_json, yes_option
 from auditord_hookspecs.wire import format_time
@@ -123,9 +123,30 @@ def status_command(output: str) -> None:
     """Show the tables' version and size; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())
     if output == "json":
-        write_json(_as_json(status))
+        write_json(
+            {
+                "database": status.where,
+                "server_version": status.server_version,
+                "applied": [
+                    {"version": each.version, "name": each.name, "applied_at": format_time(each.applied_at)}
+                    for each in status.applied
+                ],
+                "pending": [script.name for script in status.pending],
+                "records": status.records,
+                "bytes": {relation.name: relation.size for relation in status.relations},
+            }
+        )
     else:
-        _print(status)
+        say(f"database   {status.where}, PostgreSQL {status.server_version}")
+        for each in status.applied:
+            say(f"applied    {each.name} on {format_time(each.applied_at)}")
+        for script in status.pending:
+            say(f"pending    {script.name}: run `auditord database migrate`")
+        if status.records is not None:
+            say(f"records    {status.records}")
+        for relation in status.relations:
+            per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
+            say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
     if status.pending:
         raise SystemExit(3)
 
@@ -260,33 +281,6 @@ def _address() -> Address:
             f"store.url: {section.url} is not in PostgreSQL; the daemon migrates SQLite files automatically."
         )
     return address_of(section)
-
-
-def _as_json(status: DatabaseStatus) -> dict[str, Any]:  # Any: JSON
-    return {
-        "database": status.where,
-        "server_version": status.server_version,
-        "applied": [
-            {"version": each.version, "name": each.name, "applied_at": format_time(each.applied_at)}
-            for each in status.applied
-        ],
-        "pending": [script.name for script in status.pending],
-        "records": status.records,
-        "bytes": {relation.name: relation.size for relation in status.relations},
-    }
-
-
-def _print(status: DatabaseStatus) -> None:
-    say(f"database   {status.where}, PostgreSQL {status.server_version}")
-    for each in status.applied:
-        say(f"applied    {each.name} on {format_time(each.applied_at)}")
-    for script in status.pending:
-        say(f"pending    {script.name}: run `auditord database migrate`")
-    if status.records is not None:
-        say(f"records    {status.records}")
-    for relation in status.relations:
-        per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
-        say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):

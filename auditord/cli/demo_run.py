@@ -109,7 +109,22 @@ def _loaded(file: Path, hooks: Hooks) -> Configuration:
 async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
     reports = await _collect(demo)
     if not check:
-        await _make_up(demo)
+        # Store the records of the made-up site, and correct one of them as an operator would.
+        now, bar = utc_now(), progress_bar()
+        records = list(made_up_records(now))
+        keys = demo.configuration.metrics.database.counted_keys
+        with bar:
+            task = bar.add_task("made-up site", total=len(records))
+            async with open_store(demo.configuration.store, counted_keys=keys) as store:
+                for first in range(0, len(records), _BATCH_SIZE):
+                    batch = records[first : first + _BATCH_SIZE]
+                    await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
+                    bar.update(task, completed=first + len(batch))
+                stored = await store.get(WRONG) or b""
+                correct, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
+                amendment = Amendment(Action.CORRECT, stored, correct, reason)
+                await store.amend([amendment], Provenance(now, "demo", None))
+        say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
     stop = anyio.Event()
     urls: list[str] = []
     served = anyio.Event()
@@ -149,25 +164,6 @@ async def _collect(demo: Demo) -> list[RunReport]:
     if failed := [report for report in reports if report.error is not None]:
         raise DemoFailed(f"{failed[0].task}: {failed[0].error}")
     return reports
-
-
-async def _make_up(demo: Demo) -> None:
-    """Store the records of the made-up site, and correct one of them as an operator would."""
-    now, bar = utc_now(), progress_bar()
-    records = list(made_up_records(now))
-    keys = demo.configuration.metrics.database.counted_keys
-    with bar:
-        task = bar.add_task("made-up site", total=len(records))
-        async with open_store(demo.configuration.store, counted_keys=keys) as store:
-            for first in range(0, len(records), _BATCH_SIZE):
-                batch = records[first : first + _BATCH_SIZE]
-                await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
-                bar.update(task, completed=first + len(batch))
-            stored = await store.get(WRONG) or b""
-            correct, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
-            amendment = Amendment(Action.CORRECT, stored, correct, reason)
-            await store.amend([amendment], Provenance(now, "demo", None))
-    say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
 
 
 async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:

@@ -100,24 +100,23 @@ async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable
     out.write(csv_line(CSV_COLUMNS))
     count, on_terminal = 0, out.isatty()
     async for record in records:
-        row = map(shown, _csv_row(record))
+        document = json.loads(encode_record(record))
+        row = map(
+            shown,
+            [
+                record.record_id,
+                format_time(record.start_time),
+                None if record.stop_time is None else format_time(record.stop_time),
+                record.runtime,
+                *(first_value(record, names) for names in META_COLUMNS),
+                *(amount_of(record, name) for name in COMPONENT_COLUMNS),
+                json.dumps(document["meta"], ensure_ascii=False),
+                json.dumps(document["components"], ensure_ascii=False),
+            ],
+        )
         out.write(csv_line(escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row))
         count += 1
     return count
-
-
-def _csv_row(record: Record) -> list[Cell]:
-    document = json.loads(encode_record(record))
-    return [
-        record.record_id,
-        format_time(record.start_time),
-        None if record.stop_time is None else format_time(record.stop_time),
-        record.runtime,
-        *(first_value(record, names) for names in META_COLUMNS),
-        *(amount_of(record, name) for name in COMPONENT_COLUMNS),
-        json.dumps(document["meta"], ensure_ascii=False),
-        json.dumps(document["components"], ensure_ascii=False),
-    ]
 
 
 def first_value(record: Record, names: Sequence[str]) -> str:

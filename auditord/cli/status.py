@@ -177,7 +177,21 @@ async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
         sites = await site_activity(store, utc_now())
     return {
         "records": records,
-        "instances": [_last_instance(run) for run, *_ in runs.values()],
+        "instances": [
+            {
+                "task": run.task,
+                "kind": run.kind,
+                "enabled": None,
+                "running": False,
+                "next_run": None,
+                "last_run": format_time(run.started),
+                "last_success": _time(run.last_success),
+                "error": run.error,
+                "failures": run.failures,
+                **_counts(run),
+            }
+            for run, *_ in runs.values()
+        ],
         "turns": [
             {
                 "task": turn.task,
@@ -195,21 +209,6 @@ async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
         },
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in statistics.quarantined.items()},
         "gaps": {each.site: format_time(each.last) for each in sites if each.is_gap(utc_now())},
-    }
-
-
-def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
-    return {
-        "task": run.task,
-        "kind": run.kind,
-        "enabled": None,
-        "running": False,
-        "next_run": None,
-        "last_run": format_time(run.started),
-        "last_success": _time(run.last_success),
-        "error": run.error,
-        "failures": run.failures,
-        **_counts(run),
     }
 
 

@@ -49,7 +49,17 @@ def encode_query(query: RecordQuery) -> str:
     conditions = list(flattened(query.where))
     if query.released:
         raise UnsupportedQuery("the wire contract has no lake: leave 'released' out")
-    _refuse_unsupported(conditions)
+    for condition in conditions:
+        if isinstance(condition, queries.IsOpen):
+            raise UnsupportedQuery(
+                "the wire contract cannot ask for open records only: leave the condition out, and select the records "
+                "without a stop time from the answer"
+            )
+        if not has_words(condition):
+            raise UnsupportedQuery(
+                "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
+                "ask for more records, and select from the answer"
+            )
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
     if query.limit is not None:
@@ -111,20 +121,6 @@ def has_words(condition: queries.Condition) -> bool:
 def record_path(record_id: str) -> str:
     """Return the path of one record; slashes and other special characters are percent-encoded."""
     return f"/record/{quote(record_id, safe='')}"
-
-
-def _refuse_unsupported(conditions: Iterable[queries.Condition]) -> None:
-    for condition in conditions:
-        if isinstance(condition, queries.IsOpen):
-            raise UnsupportedQuery(
-                "the wire contract cannot ask for open records only: leave the condition out, and select the records "
-                "without a stop time from the answer"
-            )
-        if not has_words(condition):
-            raise UnsupportedQuery(
-                "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
-                "ask for more records, and select from the answer"
-            )
 
 
 def _ids(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:

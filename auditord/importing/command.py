@@ -119,7 +119,15 @@ def print_report(
             say(f"{counted(twins, 'row shares', 'rows share')} the id of another row (after the conversion)", err=True)
     if findings.unseen:
         say(f"{counted(findings.unseen, 'more problem')} not shown; --problems FILE writes all of them", err=True)
-    _print_remarks(remarks)
+    for remark in remarks:
+        if isinstance(remark, str):
+            say()
+            say(remark)
+        else:
+            table = new_table(*(column.title for column in remark.columns))
+            for row in remark.rows:
+                table.add_row(*map(str, row))
+            print_table(table)
     _print_verdict(findings, of)
 
 
@@ -173,18 +181,6 @@ def _print_verdict(findings: Findings, of: str | None) -> None:
             )
     elif of is not None:
         say("The import is complete.")
-
-
-def _print_remarks(remarks: Sequence[str | Table]) -> None:
-    for remark in remarks:
-        if isinstance(remark, str):
-            say()
-            say(remark)
-        else:
-            table = new_table(*(column.title for column in remark.columns))
-            for row in remark.rows:
-                table.add_row(*map(str, row))
-            print_table(table)
 
 
 def _short(text: bytes) -> str:
@@ -262,7 +258,15 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
         if dry_run and (replace or restart):
             raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
         wanted = _wanted(kind, _checked(kind.config, options), replacing=replace, restart=restart)
-        _take_over(wanted, problems, output, dry_run=dry_run)
+        with Findings.to(problems, missing_is_news=not dry_run) as findings:
+            compared, stored = run_async(_look if dry_run else _import, wanted, findings)
+        remarks = wanted.importer.remarks()
+        if output == "json":
+            write_json(report_document(compared, stored, findings, remarks))
+        else:
+            print_report(compared, stored, findings, remarks, of=None if dry_run else wanted.title)
+        if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
+            raise SystemExit(1)
 
     command.params[:0] = [_parameter(name, field) for name, field in kind.config.model_fields.items()]
     add_config_option(command)
@@ -326,18 +330,6 @@ def _wanted(kind: ImporterKind[Any], options: Section, *, replacing: bool, resta
     importer = kind.open(options, InstanceContext("import", kind.name, utc_now, {}))
     transform = configured_transform(configuration, installation.hooks.kinds)
     return _Wanted(configuration, kind.title, importer, transform, replacing, restart)
-
-
-def _take_over(wanted: _Wanted, problems: Path | None, output: str, *, dry_run: bool) -> None:
-    with Findings.to(problems, missing_is_news=not dry_run) as findings:
-        compared, stored = run_async(_look if dry_run else _import, wanted, findings)
-    remarks = wanted.importer.remarks()
-    if output == "json":
-        write_json(report_document(compared, stored, findings, remarks))
-    else:
-        print_report(compared, stored, findings, remarks, of=None if dry_run else wanted.title)
-    if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
-        raise SystemExit(1)
 
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
