@@ -14,7 +14,7 @@ from auditord.cli.daemons import actions, log_to_terminal, url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.tables import new_table, print_table
-from auditord.config.kinds import audited
+from auditord.config.kinds import list_audited
 from auditord_hookspecs import AuditordError, Window
 from auditord_hookspecs.terminal import check_period, output_option, say, write_json
 
@@ -70,7 +70,7 @@ def audit_command(
     begin = start or end - _DAYS
     check_period(begin, end)
     window = Window(begin, end)
-    names = [instance] if instance is not None else _audited(url)
+    names = [instance] if instance is not None else _list_audited(url)
     who = principal_name(by)
     reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
     if output == "json":
@@ -95,11 +95,11 @@ def audit_command(
         raise SystemExit(FAULTS_LEFT)
 
 
-def _audited(url: str | None) -> Sequence[str]:
+def _list_audited(url: str | None) -> Sequence[str]:
     if url is not None:
         raise click.UsageError("--url needs the name of an INSTANCE")
     installation = load_installation()
-    names = audited(installation.configuration, installation.hooks.kinds)
+    names = list_audited(installation.configuration, installation.hooks.kinds)
     if not names:
         raise AuditordError("no enabled collector is of a kind that supports audits")
     return names

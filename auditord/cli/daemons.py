@@ -48,7 +48,7 @@ def url_option(command: F) -> F:
     """Add ``--url`` and ``--token-file`` to a command, which gets only the URL; :func:`daemon_at` reads the token."""
 
     @wraps(command)
-    def wrapped(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
+    def wrapper(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
         if token_file is not None:
             if url is None or not url.startswith(_HTTP):
                 raise click.UsageError("--token-file needs --url with http:// or https://")
@@ -57,11 +57,11 @@ def url_option(command: F) -> F:
         return command(*arguments, url=url, **chosen)
 
     add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
-    return add_url(token_file_option(wrapped))  # type: ignore[return-value] # click looks at options, not at the type
+    return add_url(token_file_option(wrapper))  # type: ignore[return-value] # click looks at options, not at the type
 
 
 @asynccontextmanager
-async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
+async def connect(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
     """Yield a client of the daemon that answers on this socket; None if no daemon answers.
 
     Raises:
@@ -143,7 +143,7 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
             yield daemon
         return
     installation = load_installation()
-    async with connected(installation.configuration.state_dir / CONTROL_FILE) as owner:
+    async with connect(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:
             yield owner
             return

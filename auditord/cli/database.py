@@ -86,7 +86,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     if only_sql:
         write(run_async(pending_script, address))
         return
-    done = run_async(partial(_migrated, address, end_sessions=end_sessions))
+    done = run_async(partial(_migrate, address, end_sessions=end_sessions))
     if output == "json":
         write_json({"database": address.where, "migrated": [script.name for script in done]})
         return
@@ -95,7 +95,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     say(f"The database {address.where} is up to date.")
 
 
-async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]:
+async def _migrate(address: Address, *, end_sessions: bool) -> Sequence[Script]:
     """Migrate, and regularly print the current step. A cancellation also stops the migration in the server."""
     step, began = "", anyio.current_time()
 

@@ -88,7 +88,7 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     if made_up and _FILES in hooks.kinds.collectors:
         dropped = folder / "dropped"
         dropped.mkdir()
-        (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in damaged_lines(utc_now())))
+        (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in make_damaged_lines(utc_now())))
         sections[_FILES] = {"folder": str(dropped), "settle": "0s"}
     document: dict[str, Any] = {  # Any: like the content of a file
         "state_dir": str(folder / "state"),
@@ -99,10 +99,10 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     }
     file = folder / "auditord.yml"
     file.write_text(json.dumps(document, indent=2))  # JSON is also YAML
-    return Demo(file, _loaded(file, hooks), hooks)
+    return Demo(file, _load(file, hooks), hooks)
 
 
-def _loaded(file: Path, hooks: Hooks) -> Configuration:
+def _load(file: Path, hooks: Hooks) -> Configuration:
     return load([file], hooks.kinds, {}, hooks.resolve_secret)
 
 
@@ -111,7 +111,7 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
     if not check:
         # Store the records of the made-up site, and correct one of them as an operator would.
         now, bar = utc_now(), progress_bar()
-        records = list(made_up_records(now))
+        records = list(make_up_records(now))
         keys = demo.configuration.metrics.database.counted_keys
         with bar:
             task = bar.add_task("made-up site", total=len(records))
@@ -121,7 +121,7 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
                     await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
                     bar.update(task, completed=first + len(batch))
                 stored = await store.get(WRONG) or b""
-                correct, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
+                correct, reason = correct_cores(decode_record(stored)), "made up: it had 8 cores, not 800"
                 amendment = Amendment(Action.CORRECT, stored, correct, reason)
                 await store.amend([amendment], Provenance(now, "demo", None))
         say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
@@ -173,7 +173,7 @@ async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio
         ready=ready,
         now=utc_now,
         stop=stop,
-        read=partial(_loaded, demo.file, demo.hooks),
+        read=partial(_load, demo.file, demo.hooks),
     )
 
 
@@ -291,7 +291,7 @@ _GROUPS: Final = (
 )
 
 
-def made_up_records(now: datetime) -> Iterator[Record]:
+def make_up_records(now: datetime) -> Iterator[Record]:
     """Yield the records of the jobs that ended by ``now``, roughly by start time, then the late and the wrong one."""
     random, number = Random(_SEED), 1_000  # noqa: S311 reproducible, not secret
     begin = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
@@ -309,7 +309,7 @@ def made_up_records(now: datetime) -> Iterator[Record]:
     yield _with_cores(_single(WRONG, now - timedelta(days=2), 8), 800)
 
 
-def damaged_lines(now: datetime) -> Iterator[bytes]:
+def make_damaged_lines(now: datetime) -> Iterator[bytes]:
     """Yield six malformed record lines: truncated JSON, and records without a start time."""
     for at, hours in enumerate((30, 29, 7)):
         record = _single(f"aurora-demo-damaged-{at}", now - timedelta(hours=hours), 8)
@@ -318,7 +318,7 @@ def damaged_lines(now: datetime) -> Iterator[bytes]:
         yield text.replace(b'"start_time"', b'"began"')
 
 
-def corrected(record: Record) -> Record:
+def correct_cores(record: Record) -> Record:
     """Return the record :data:`WRONG` with its correct number of cores."""
     return _with_cores(record, 8)
 

@@ -115,7 +115,7 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
     folder = parent / f"auditord-{name.replace('_', '-')}"
     try:
         folder.mkdir(parents=True)
-        for path, text in _written(name, SHAPES[kind], kind):
+        for path, text in _render(name, SHAPES[kind], kind):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
     except FileExistsError as error:
@@ -138,7 +138,7 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
     say("See also: auditord manual writing-plugins, auditord manual types")
 
 
-def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
+def _render(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
     """Yield the files' paths below the folder, and their texts."""
     module = f"auditord_{name}"
     values = {

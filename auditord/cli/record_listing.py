@@ -204,7 +204,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
+async def open_records(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
     """Yield this host's record store, opened for reading beside a daemon; with ``released``, also its lake."""
     if not released:
         async with open_store_for_reading(load_place().store) as store:
@@ -219,7 +219,7 @@ async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, 
 
 
 @asynccontextmanager
-async def opened_source(
+async def open_source(
     url: str | None, *, released: bool = True
 ) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
     """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
@@ -227,7 +227,7 @@ async def opened_source(
         async with daemon_at(url) as daemon:
             yield daemon
         return
-    async with opened_store(released=released) as store:
+    async with open_records(released=released) as store:
         yield StoredRecords(store)
 
 
@@ -238,13 +238,13 @@ async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[As
         async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
             yield records
         return
-    with opened_lake(load_configuration()) as lake:
+    with open_lake(load_configuration()) as lake:
         async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
             yield records
 
 
 @contextmanager
-def opened_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, None, None]":
+def open_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, None, None]":
     """Yield the lake of this host.
 
     Raises:

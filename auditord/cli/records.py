@@ -15,8 +15,8 @@ from auditord.cli.record_listing import (
     export_of,
     lake_records,
     listing_options,
-    opened_source,
-    opened_store,
+    open_records,
+    open_source,
     query_of,
     write_records,
 )
@@ -78,7 +78,7 @@ def records_command(  # Any: click's values
 
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with opened_source(url, released=query.released) as source, source.stream(query) as records:
+    async with open_source(url, released=query.released) as source, source.stream(query) as records:
         await write_records(records, query, export)
 
 
@@ -88,7 +88,7 @@ async def _export_lake(query: RecordQuery, export: Export, url: str | None) -> N
 
 
 async def _print_differences(chosen: str) -> None:
-    async with opened_store() as store, store.differences() as differences:
+    async with open_records() as store, store.differences() as differences:
         if chosen == "table":
             _print_table([difference async for difference in differences])
             return

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from auditord.backup.notes import last_backups
-from auditord.cli.daemons import connected, daemon_at, url_option
+from auditord.cli.daemons import connect, daemon_at, url_option
 from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.merging import CONTROL_FILE, Place
@@ -109,10 +109,10 @@ async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
 
 async def _look_at(place: Place) -> dict[str, Any]:  # Any: JSON
     where = {"state_dir": str(place.state_dir)}
-    async with connected(place.state_dir / CONTROL_FILE) as daemon:
+    async with connect(place.state_dir / CONTROL_FILE) as daemon:
         if daemon is not None:
             return {"running": True, **where, **await _live(daemon)}
-    return {"running": False, **where, **await _left(place)}
+    return {"running": False, **where, **await _read_files(place)}
 
 
 # -- a running daemon -------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 # -- the files of a stopped daemon ------------------------------------------------------------------------------------
 
 
-async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
+async def _read_files(place: Place) -> dict[str, Any]:  # Any: JSON
     if not (place.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
     from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 slow to import, needed only here

@@ -255,7 +255,7 @@ class Client(BaseClient):
     ) -> Generator[Iterator[Record], None, None]:
         """Stream the matching records in the query's order; see :meth:`AsyncClient.stream`."""
         with (
-            self._opened() as (portal, client),
+            self._open() as (portal, client),
             portal.wrap_async_context_manager(client.stream_pieces(query, source=source)) as pieces,
         ):
             yield _records(portal, pieces, RecordFramer(self._server.url))
@@ -279,7 +279,7 @@ class Client(BaseClient):
     def add_all(self, records: Iterable[Record], *, max_bytes: int = exchange.MAX_BODY_BYTES) -> int:
         """Insert many records, in chunks that are all or nothing. See :meth:`AsyncClient.add_all`."""
         stored = 0
-        with self._opened() as (portal, client):
+        with self._open() as (portal, client):
             for chunk in exchange.chunks(records, max_bytes):  # in this thread, to which the records may be bound
                 portal.call(client.add_chunk, chunk)
                 stored = chunk.stop
@@ -290,11 +290,11 @@ class Client(BaseClient):
         self._call(lambda client: client.update(record_id, stop_time))
 
     def _call(self, act: Callable[[AsyncClient], Awaitable[T]]) -> T:
-        with self._opened() as (portal, client):
+        with self._open() as (portal, client):
             return portal.call(act, client)
 
     @contextmanager
-    def _opened(self) -> Generator[tuple[BlockingPortal, AsyncClient], None, None]:
+    def _open(self) -> Generator[tuple[BlockingPortal, AsyncClient], None, None]:
         server = self._server
         client = AsyncClient(
             server.url, tls=server.tls, token=server.token, timeout=server.timeout, retry_waits=server.retry_waits

@@ -111,7 +111,7 @@ class AiohttpClient:
             return answer
 
         try:
-            return await self._retried(call, attempt, retry_for)
+            return await self._retry(call, attempt, retry_for)
         except http.HttpStatusError as error:
             return error.answer
 
@@ -136,7 +136,7 @@ class AiohttpClient:
                 self._options.on_attempt(response.status)
                 return response
 
-            yield AiohttpStream(await self._retried(call, attempt), str(call))
+            yield AiohttpStream(await self._retry(call, attempt), str(call))
 
     async def _begin(self, stack: AsyncExitStack, call: _Call) -> aiohttp.ClientResponse:
         return await stack.enter_async_context(
@@ -165,7 +165,7 @@ class AiohttpClient:
         links = {str(relation): str(link["url"]) for relation, link in response.links.items() if "url" in link}
         return http.HttpAnswer(str(call), response.status, response.headers, bytes(body), links, number)
 
-    async def _retried(
+    async def _retry(
         self, call: _Call, attempt: Callable[[int], Awaitable[T]], retry_for: timedelta | None = None
     ) -> T:
         budget = (self._options.retry_for if retry_for is None else retry_for).total_seconds()
@@ -212,7 +212,7 @@ class AiohttpClient:
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._options.on_attempt(None)
-            raise _translated(str(call), error, made) from error
+            raise _translate(str(call), error, made) from error
 
 
 class AiohttpStream(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ class AiohttpStream(msgspec.Struct, frozen=True):
             async for piece in self.response.content.iter_any():
                 yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _translated(self.request, error, 1) from error
+            raise _translate(self.request, error, 1) from error
 
 
 def _url(url: str, params: http.Parameters) -> URL:
@@ -264,7 +264,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, wait.total_seconds())
 
 
-def _translated(request: str, error: Exception, made: int) -> http.HttpError:
+def _translate(request: str, error: Exception, made: int) -> http.HttpError:
     text = f"{request}: {_words(error)}"
     match error:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():

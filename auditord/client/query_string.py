@@ -46,7 +46,7 @@ def encode_query(query: RecordQuery) -> str:
     Raises:
         UnsupportedQuery: the grammar cannot express a condition.
     """
-    conditions = list(flattened(query.where))
+    conditions = list(flatten(query.where))
     if query.released:
         raise UnsupportedQuery("the wire contract has no lake: leave 'released' out")
     for condition in conditions:
@@ -93,7 +93,7 @@ def encode_for_api(query: RecordQuery) -> str:
     Raises:
         UnsupportedQuery: the grammar cannot express a condition.
     """
-    conditions = list(flattened(query.where))
+    conditions = list(flatten(query.where))
     others = tuple(each for each in conditions if not isinstance(each, tuple(_FLAGS)))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
@@ -134,9 +134,9 @@ def _times(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
     bounds: dict[str, list[tuple[queries.Comparison, datetime]]] = {}
     for each in conditions:
         if isinstance(each, queries.TimeCompares):
-            bounds.setdefault(each.field.value, []).extend(_without_equals(each.comparison, each.moment))
+            bounds.setdefault(each.field.value, []).extend(_drop_equals(each.comparison, each.moment))
     for name, given in bounds.items():
-        yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merged(given))
+        yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merge(given))
 
 
 def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
@@ -144,9 +144,9 @@ def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
         bound
         for each in conditions
         if isinstance(each, queries.RuntimeCompares)
-        for bound in _without_equals(each.comparison, each.seconds)
+        for bound in _drop_equals(each.comparison, each.seconds)
     ]
-    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merged(given))
+    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merge(given))
 
 
 def _components(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
@@ -163,7 +163,7 @@ def _equal(name: str, given: Sequence[tuple[queries.Comparison, int]]) -> Iterat
     equal = {amount for comparison, amount in given if comparison is queries.Comparison.EQUALS}
     if len(equal) > 1:
         raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
-    yield from _merged([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
+    yield from _merge([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
     yield from ((queries.Comparison.EQUALS, amount) for amount in equal)
 
 
@@ -183,13 +183,13 @@ def _order(order: queries.Order) -> Iterator[Pair]:
         yield f"sort_by[{'desc' if order.descending else 'asc'}]", order.field.value
 
 
-def _without_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:
+def _drop_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:
     if comparison is queries.Comparison.EQUALS:
         return ((queries.Comparison.GTE, value), (queries.Comparison.LTE, value))
     return ((comparison, value),)
 
 
-def _merged(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
+def _merge(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
     """Yield the strictest lower and the strictest upper bound."""
     lower = [bound for bound in bounds if bound[0] in _LOWER]
     upper = [bound for bound in bounds if bound[0] in _UPPER]
@@ -210,11 +210,11 @@ _COMPARE: Final = {
 }
 
 
-def flattened(condition: query.Condition) -> Iterator[query.Condition]:
+def flatten(condition: query.Condition) -> Iterator[query.Condition]:
     """Yield the conditions that must all be true, with nested ``AllOf`` resolved."""
     if isinstance(condition, query.AllOf):
         for inner in condition.conditions:
-            yield from flattened(inner)
+            yield from flatten(inner)
     else:
         yield condition
 

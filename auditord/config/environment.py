@@ -43,7 +43,7 @@ def read_environment(environ: Mapping[str, str], below: Document, models: Instan
     document, faults = Document(), list[str]()
     for name, value in variables.items():
         try:
-            document = document.merged_with(_document(name, value, settings))
+            document = document.merge(_document(name, value, settings))
         except ConfigurationError as error:
             faults.append(str(error))
     if faults:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from auditord.config.documents import is_section
 from auditord.config.lake import LakeSection
-from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
+from auditord.config.listen import DEFAULT_LISTEN, Listen, to_list
 from auditord.config.sections import AccessSection, AuditSection, MetricsSection, PledgeSection, UiSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, records_url, sqlite_path
@@ -49,7 +49,7 @@ ProxyHeaders: TypeAlias = Literal["x-forwarded", "forwarded"]
 """Form of the headers in which a reverse proxy names its client."""
 
 
-def _checked_proxy(text: str) -> str:
+def _check_proxy(text: str) -> str:
     if text == "unix":
         return text
     try:
@@ -65,7 +65,7 @@ class ApiSection(Section):
     """The REST interface."""
 
     enabled: bool = Field(default=True, description="Serve HTTP.")
-    listen: Annotated[tuple[Listen, ...], BeforeValidator(listed)] = Field(
+    listen: Annotated[tuple[Listen, ...], BeforeValidator(to_list)] = Field(
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
         description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and "
@@ -82,7 +82,7 @@ class ApiSection(Section):
         description="Names with a dot, besides this host's own, that clients may use in requests without TLS. * "
         "allows all names, so that a web page can make a user's browser query this API (DNS rebinding).",
     )
-    proxies: tuple[Annotated[str, AfterValidator(_checked_proxy)], ...] = Field(
+    proxies: tuple[Annotated[str, AfterValidator(_check_proxy)], ...] = Field(
         default=(),
         description="Trusted reverse proxies: addresses, networks, and unix for all clients of a unix socket. Their "
         "headers name the client's address, the host, and HTTP or HTTPS.",

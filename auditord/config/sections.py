@@ -121,31 +121,31 @@ _ROOT: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 _IMAGES: Final = frozenset({".svg", ".png", ".jpg", ".webp"})
 
 
-def _checked_url(text: str) -> str:
+def _check_url(text: str) -> str:
     if not _URL.fullmatch(text):
         raise ValueError(f"'{text}' is neither http://…, https://… nor a path")
     return text
 
 
-def _checked_source(text: str) -> str:
+def _check_source(text: str) -> str:
     if not _SOURCE.fullmatch(text):
         raise ValueError(f"'{text}' is neither 'self' nor https://host")
     return text
 
 
-def _checked_root(text: str) -> str:
+def _check_root(text: str) -> str:
     if not _ROOT.fullmatch(text):
         raise ValueError(f"'{text}' is not a path such as /accounting: it must begin with a slash and not end with one")
     return text
 
 
-def _checked_logo(path: Path | None) -> Path | None:
+def _check_logo(path: Path | None) -> Path | None:
     if path is not None and (not path.is_absolute() or path.suffix not in _IMAGES):
         raise ValueError(f"'{path}' is not the absolute path of a .svg, .png, .jpg or .webp file")
     return path
 
 
-def _checked_zone(name: str) -> str:
+def _check_zone(name: str) -> str:
     zone_named(name)
     return name
 
@@ -154,7 +154,7 @@ class LinkSection(Section):
     """A link at the foot of every page."""
 
     title: str = Field(min_length=1, description="The link's text.")
-    url: Annotated[str, AfterValidator(_checked_url)] = Field(description="The link's target.")
+    url: Annotated[str, AfterValidator(_check_url)] = Field(description="The link's target.")
 
 
 class UiSection(Section):
@@ -162,7 +162,7 @@ class UiSection(Section):
 
     enabled: bool = Field(default=True, description="Serve the page; false removes all its routes.")
     title: str = Field(default="auditord", min_length=1, description="The name of the site, on every page.")
-    logo: Annotated[Path | None, AfterValidator(_checked_logo)] = Field(
+    logo: Annotated[Path | None, AfterValidator(_check_logo)] = Field(
         default=None, description="An image file beside the title; read at start-up."
     )
     labels: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
@@ -172,10 +172,10 @@ class UiSection(Section):
         "the same ones in all daemons of one database.",
     )
     links: tuple[LinkSection, ...] = Field(default=(), description="Links in the footer of every page: help, imprint.")
-    frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(
+    frame_ancestors: tuple[Annotated[str, AfterValidator(_check_source)], ...] = Field(
         default=(), description="Web sites that may embed this page in a frame, such as https://portal.example.org."
     )
-    timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
+    timezone: Annotated[str, AfterValidator(_check_zone)] = Field(
         default=UTC_NAME,
         description="The time zone of the page and of the command line's reports on this host, such as Europe/Berlin. "
         "Roll-ups over all users are also kept by days of this zone, so that such sums are fast. Use the "
@@ -188,7 +188,7 @@ class UiSection(Section):
         description="The grid's CO2 intensity in kg per kWh of measured energy, for the measure co2 of the page and "
         "of reports. Multiply it by the PUE (the building's power divided by the computers' power).",
     )
-    root_path: Annotated[str, AfterValidator(_checked_root)] = Field(
+    root_path: Annotated[str, AfterValidator(_check_root)] = Field(
         default="", description="The path prefix under which a reverse proxy serves the page, such as /accounting."
     )
 

@@ -84,7 +84,7 @@ class _Writer:
                 continue
             default = (defaults or {}).get(name, option.get("default"))
             needed = name in required
-            described = option.get("description") or self._resolved(option).get("description", "").partition("\n\n")[0]
+            described = option.get("description") or self._resolve(option).get("description", "").partition("\n\n")[0]
             text = " ".join(described.replace("``", "`").split())
             words = [text if text.endswith(".") else f"{text}."] if text else []
             kind = " or ".join(dict.fromkeys(self._types(option)))
@@ -127,7 +127,7 @@ class _Writer:
             if is_section(named):
                 yield from self._within(named, f"{path}.<name>")
 
-    def _resolved(self, option: Schema) -> Schema:
+    def _resolve(self, option: Schema) -> Schema:
         reference = option.get("$ref")
         found: Schema = self._root["$defs"][reference.rpartition("/")[2]] if reference else {}
         return found
@@ -142,7 +142,7 @@ def _choice(schema: Schema) -> str:
     return ", ".join(_code(each) for each in schema.get("enum", [schema.get("const")]))
 
 
-def _written(value: Any) -> Any:  # Any: JSON
+def _trim(value: Any) -> Any:  # Any: JSON
     """Return a member of a list's default without its empty parts."""
     if not is_section(value):
         return value
@@ -163,7 +163,7 @@ def _default(option: Schema, default: Any) -> str:  # Any: JSON
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):
-        default = [_written(each) for each in default]
+        default = [_trim(each) for each in default]
     if option.get("examples") == ["64MiB"]:
         default = format_size(default)
     return f"; default {_code(default)}"

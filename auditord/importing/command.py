@@ -21,7 +21,7 @@ from auditord.cli.installation import load_installation, readable_disabled_hooks
 from auditord.cli.option_types import INSTANT
 from auditord.cli.progress import ImportProgress
 from auditord.cli.tables import new_table, print_table
-from auditord.config.kinds import configured_transform
+from auditord.config.kinds import make_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.contexts.instances import InstanceContext
@@ -257,7 +257,7 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
     ) -> None:
         if dry_run and (replace or restart):
             raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
-        wanted = _wanted(kind, _checked(kind.config, options), replacing=replace, restart=restart)
+        wanted = _prepare(kind, _validate(kind.config, options), replacing=replace, restart=restart)
         with Findings.to(problems, missing_is_news=not dry_run) as findings:
             compared, stored = run_async(_look if dry_run else _import, wanted, findings)
         remarks = wanted.importer.remarks()
@@ -298,7 +298,7 @@ def _leaves(annotation: object) -> list[object]:
     return [leaf for each in inner for leaf in _leaves(each)] if inner else [annotation]
 
 
-def _checked(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
+def _validate(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
     try:
         return model.model_validate(options)
     except ValidationError as error:
@@ -324,11 +324,11 @@ class _Wanted(msgspec.Struct, frozen=True):
     restart: bool
 
 
-def _wanted(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
+def _prepare(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
     installation = load_installation()
     configuration = installation.configuration
     importer = kind.open(options, InstanceContext("import", kind.name, utc_now, {}))
-    transform = configured_transform(configuration, installation.hooks.kinds)
+    transform = make_transform(configuration, installation.hooks.kinds)
     return _Wanted(configuration, kind.title, importer, transform, replacing, restart)
 
 
@@ -342,7 +342,7 @@ async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | No
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
     configuration = wanted.configuration
-    with _owned(configuration):
+    with _own(configuration):
         what = (wanted.importer.name, configuration.store.url, str(wanted.replacing))
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
@@ -358,19 +358,19 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
 
 async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> None:
     provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
-    with ImportProgress("importing") as progress, _without_gc():
+    with ImportProgress("importing") as progress, _disable_gc():
         writer = Writer(store, provenance, wanted.transform, progress.note, wanted.replacing)
-        await writer.write_all(wanted.importer, file, progress.advanced)
+        await writer.write_all(wanted.importer, file, progress.advance)
 
 
 async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Findings) -> Compared:
-    with ImportProgress("comparing") as progress, _without_gc():
+    with ImportProgress("comparing") as progress, _disable_gc():
         comparison = StoreComparison(store, wanted.transform)
-        return await comparison.compare_all(wanted.importer, findings.add, progress.advanced)
+        return await comparison.compare_all(wanted.importer, findings.add, progress.advance)
 
 
 @contextmanager
-def _without_gc() -> Generator[None, None, None]:
+def _disable_gc() -> Generator[None, None, None]:
     """Disable garbage collection, which would search thousands of rows again and again, though they have no cycles."""
     gc.freeze()
     gc.disable()
@@ -382,10 +382,10 @@ def _without_gc() -> Generator[None, None, None]:
 
 
 @contextmanager
-def _owned(configuration: Configuration) -> Generator[None, None, None]:
+def _own(configuration: Configuration) -> Generator[None, None, None]:
     """Lock out other imports with this state folder and, for SQLite, the daemon, which would write the same file."""
     if not is_postgresql(configuration.store.url):
-        with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
+        with _explain(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield
         return
     with own(configuration.state_dir / FOLDER):
@@ -393,7 +393,7 @@ def _owned(configuration: Configuration) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _explained(configuration: Configuration) -> Generator[None, None, None]:
+def _explain(configuration: Configuration) -> Generator[None, None, None]:
     try:
         yield
     except StateInUse as error:
