@@ -17,8 +17,7 @@ from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs, Sides
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.kinds import list_audited, why_not_audited
-from auditord.config.model import Configuration
-from auditord.config.sections import AuditSection
+from auditord.config.model import AuditSection, Configuration
 from auditord.errors import UnsuitableRequest
 from auditord.hooks import Hooks
 from auditord.metrics import gauge
