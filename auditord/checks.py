@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord.config.documents import Path as OptionPath
-from auditord.config.faults import dotted
+from auditord.config.faults import join_path
 from auditord.config.files import secrets_in
 from auditord.config.secrets import latest
 from auditord_hookspecs import Section
@@ -72,7 +72,7 @@ def _claims(token: str) -> _Claims | None:
 
 
 def _finding(path: OptionPath, claims: _Claims, now: datetime) -> Finding:
-    subject = dotted(path)
+    subject = join_path(path)
     try:
         end = datetime.fromtimestamp(claims.exp, UTC)
     except (OverflowError, ValueError, OSError):

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from auditord.backup.notes import refuse_unfinished
 from auditord.checks import Places
-from auditord.config.kinds import InstalledKinds, configured_transform
+from auditord.config.kinds import InstalledKinds, make_transform
 from auditord.config.model import Configuration, SenderSource, forwarding_senders, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
@@ -89,7 +89,7 @@ async def open_storage(
     """
     senders = _senders(configuration, kinds)
     outbox = bool(forwarding_senders(configuration))
-    transform = configured_transform(configuration, kinds)
+    transform = make_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
         refuse_unfinished(configuration.state_dir)
         if not (configuration.state_dir / SPOOL).exists():

@@ -18,7 +18,7 @@ from auditord.client.site_reports import (
     DaySums,
     ReportAnswer,
     SiteReport,
-    capped,
+    cap,
     day_sums,
     sums_query,
 )
@@ -148,9 +148,9 @@ def _add_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
             total = found.get(key, DaySums(*key))
             found[key] = DaySums(
                 *key,
-                capped(total.records + each.records),
-                capped(total.runtime + each.runtime),
-                capped(total.core_seconds + each.core_seconds),
+                cap(total.records + each.records),
+                cap(total.runtime + each.runtime),
+                cap(total.core_seconds + each.core_seconds),
             )
     return found
 

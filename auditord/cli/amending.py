@@ -16,7 +16,7 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.daemons import actions, daemon_at, url_option
 from auditord.cli.installation import run_async
 from auditord.cli.option_types import INSTANT, SPAN
-from auditord.cli.record_listing import condition, opened_source, opened_store, write_table
+from auditord.cli.record_listing import condition, open_records, open_source, write_table
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
@@ -74,7 +74,7 @@ def correct_command(
     edits = Edits(start_time, stop_time, meta, components)
     if (edits == Edits()) == (from_file is None):
         raise click.UsageError("name the fields to change, or give the whole record with --from-file")
-    (before,) = run_async(_named_records, [record_id], url)
+    (before,) = run_async(_fetch_records, [record_id], url)
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
         raise AuditordError(f"the file holds the record '{after.record_id}': a record's id cannot be changed")
@@ -99,7 +99,7 @@ def delete_command(
     Senders do not forward deletions, since no protocol has a request for them: delete copies at each destination.
     If the period is collected again, the record is stored again.
     """
-    before = run_async(_named_records, ids, url)
+    before = run_async(_fetch_records, ids, url)
     for record in before:
         say(f"- {encode_record(record).decode()}", err=output == "json")
     outcomes: Sequence[Outcome] = ()
@@ -145,7 +145,7 @@ def close_command(
     if bool(ids) == (older_than is not None) or (ids and meta):
         raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
     if ids:  # records that have stopped are named, too: closing them reports that
-        selected = run_async(_named_records, ids, url)
+        selected = run_async(_fetch_records, ids, url)
     else:
         selected = run_async(_open_records, condition(older_than=older_than, meta=meta, url=url), url)
     run_async(_show, selected, sys.stderr if output == "json" else sys.stdout)
@@ -218,7 +218,7 @@ _WORDS = {
 }
 
 
-async def _named_records(ids: Sequence[str], url: str | None) -> Sequence[Record]:
+async def _fetch_records(ids: Sequence[str], url: str | None) -> Sequence[Record]:
     """Return records by their ids, released or not.
 
     Raises:
@@ -228,7 +228,7 @@ async def _named_records(ids: Sequence[str], url: str | None) -> Sequence[Record
         async with daemon_at(url) as daemon:
             found = [await daemon.get(record_id) for record_id in ids]
     else:
-        async with opened_store() as store:
+        async with open_records() as store:
             texts = [await store.get(record_id) for record_id in ids]
         found = [None if text is None else decode_record(text) for text in texts]
     for record_id, record in zip(ids, found, strict=True):
@@ -239,7 +239,7 @@ async def _named_records(ids: Sequence[str], url: str | None) -> Sequence[Record
 
 async def _open_records(where: Condition, url: str | None) -> Sequence[Record]:
     query = RecordQuery(AllOf((IsOpen(), where)), Order(SortField.START))
-    async with opened_source(url) as source, source.stream(query) as records:
+    async with open_source(url) as source, source.stream(query) as records:
         return [record async for record in records]
 
 
@@ -269,13 +269,13 @@ async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
         AuditordError: it has never existed.
     """
     if url is None:
-        async with opened_store() as store:
+        async with open_records() as store:
             versions = [former(version) for version in await store.history(record_id)]
     else:
         async with daemon_at(url) as daemon:
             versions = list(await daemon.records.history(record_id))
     if not versions:
-        await _named_records([record_id], url)  # raises if the id is unknown
+        await _fetch_records([record_id], url)  # raises if the id is unknown
     return versions
 
 
@@ -299,24 +299,20 @@ class Edits(msgspec.Struct, frozen=True):
             InvalidRecord: the changed record would be invalid.
             BadParameter: an option has another form.
         """
+        values: dict[str, list[str]] = {}
+        for text in self.meta:
+            key, equals, value = text.partition("=")
+            if not (key and equals):
+                raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+            values.setdefault(key, []).extend([value] if value else [])
+        merged = {**(record.meta or {}), **{key: tuple(new) for key, new in values.items()}}
         return msgspec.structs.replace(
             record,
             start_time=self.start_time or record.start_time,
             stop_time=self.stop_time or record.stop_time,
-            meta=_merged(record.meta, self.meta),
+            meta={key: value for key, value in merged.items() if value or key not in values} or None,
             components=_with_amounts(record.components, self.components),
         )
-
-
-def _merged(meta: Mapping[str, tuple[str, ...]] | None, changes: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
-    values: dict[str, list[str]] = {}
-    for text in changes:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
-        values.setdefault(key, []).extend([value] if value else [])
-    merged = {**(meta or {}), **{key: tuple(new) for key, new in values.items()}}
-    return {key: value for key, value in merged.items() if value or key not in values} or None
 
 
 def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tuple[Component, ...]:

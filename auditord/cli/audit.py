@@ -14,7 +14,7 @@ from auditord.cli.daemons import actions, log_to_terminal, url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.tables import new_table, print_table
-from auditord.config.kinds import audited
+from auditord.config.kinds import list_audited
 from auditord_hookspecs import AuditordError, Window
 from auditord_hookspecs.terminal import check_period, output_option, say, write_json
 
@@ -66,33 +66,40 @@ def audit_command(
     quarantined, differ or are extra, or lack a stop time.
     """
     log_to_terminal()
-    window = _window(start, stop)
-    names = [instance] if instance is not None else _audited(url)
+    end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = start or end - _DAYS
+    check_period(begin, end)
+    window = Window(begin, end)
+    names = [instance] if instance is not None else _list_audited(url)
     who = principal_name(by)
     reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
     if output == "json":
         write_json(reports)
     else:
         for report in reports:
-            _print(report)
+            shown = [state for state in STATES if report.total(state)]
+            table = new_table("day", "site", *shown)
+            for each in report.days:
+                table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
+            print_table(table)
+            for discrepancy in report.discrepancies[:_SHOWN]:
+                words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
+                say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
+            more = len(report.discrepancies) + report.unlisted - _SHOWN
+            if more > 0:
+                say(f"… and {more} more (--output json lists a thousand)")
+            say(_summary(report), err=True)
     if any(report.error is not None for report in reports):
         raise SystemExit(1)
     if not all(report.complete for report in reports):
         raise SystemExit(FAULTS_LEFT)
 
 
-def _window(start: datetime | None, stop: datetime | None) -> Window:
-    end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
-    begin = start or end - _DAYS
-    check_period(begin, end)
-    return Window(begin, end)
-
-
-def _audited(url: str | None) -> Sequence[str]:
+def _list_audited(url: str | None) -> Sequence[str]:
     if url is not None:
         raise click.UsageError("--url needs the name of an INSTANCE")
     installation = load_installation()
-    names = audited(installation.configuration, installation.hooks.kinds)
+    names = list_audited(installation.configuration, installation.hooks.kinds)
     if not names:
         raise AuditordError("no enabled collector is of a kind that supports audits")
     return names
@@ -103,21 +110,6 @@ async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
     with watcher.bar:
         async with actions(url, RunRequest(request.instance, section="collectors")) as owner:
             return await owner.audit(request, watcher)
-
-
-def _print(report: AuditReport) -> None:
-    shown = [state for state in STATES if report.total(state)]
-    table = new_table("day", "site", *shown)
-    for each in report.days:
-        table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
-    print_table(table)
-    for discrepancy in report.discrepancies[:_SHOWN]:
-        words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
-        say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
-    more = len(report.discrepancies) + report.unlisted - _SHOWN
-    if more > 0:
-        say(f"… and {more} more (--output json lists a thousand)")
-    say(_summary(report), err=True)
 
 
 def _summary(report: AuditReport) -> str:

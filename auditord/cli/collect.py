@@ -51,7 +51,18 @@ def collect_command(
     runs, which Slurm changes afterwards. Asks the running daemon, or works on its files if none runs.
     """
     _check_output(output, dry_run=dry_run)
-    _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
+    if once and start:
+        raise click.UsageError(
+            "--once continues from the checkpoint, --from starts at a given time: use only one of them"
+        )
+    if job_id and (once or start or stop):
+        raise click.UsageError(
+            "--job-id selects one job and --once, --from and --to select others: use only one of them"
+        )
+    if schedd and not job_id:
+        raise click.UsageError("--schedd needs --job-id")
+    if not job_id and start is None and (stop or replace):
+        raise click.UsageError("--to and --replace need --from")
     job = None if job_id is None else JobChoice(job_id, schedd)
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
     report = run_async(_run, request, url)
@@ -85,23 +96,6 @@ def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | Non
 def _check_output(output: str, *, dry_run: bool) -> None:
     if dry_run and output == "json":
         raise click.UsageError("--dry-run prints records and not the report of a run: remove --output")
-
-
-def _check_choice(
-    *, once: bool, start: datetime | None, stop: datetime | None, job_id: str | None, schedd: str | None, replace: bool
-) -> None:
-    if once and start:
-        raise click.UsageError(
-            "--once continues from the checkpoint, --from starts at a given time: use only one of them"
-        )
-    if job_id and (once or start or stop):
-        raise click.UsageError(
-            "--job-id selects one job and --once, --from and --to select others: use only one of them"
-        )
-    if schedd and not job_id:
-        raise click.UsageError("--schedd needs --job-id")
-    if not job_id and start is None and (stop or replace):
-        raise click.UsageError("--to and --replace need --from")
 
 
 def _window(start: datetime | None, stop: datetime | None) -> Window | None:

@@ -82,7 +82,7 @@ class HostCommandContext:
         backups = InstanceBackups(name, configuration, utc_now)
         opened = partial(open_plugin, dry_run=dry_run, observer=Terminal())
         async with (
-            _opened_states(configuration, config, dry_run=dry_run) as (states, local),
+            _open_states(configuration, config, dry_run=dry_run) as (states, local),
             opened(instance, config, states, local, backups) as context,
         ):
             yield config, context
@@ -104,7 +104,7 @@ class HostCommandContext:
 
 
 @asynccontextmanager
-async def _opened_states(
+async def _open_states(
     configuration: Configuration, config: InstanceConfig, *, dry_run: bool
 ) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
     """Yield the store of the plugin's state and, without a remote ``source``, the records; read-only for a dry run."""

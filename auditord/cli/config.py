@@ -54,11 +54,11 @@ def check(*, connect: bool, deep: bool, output: str) -> None:
     if not deep:
         _check(load(), connect=connect)
         return
-    from auditord.cli.doctor import examined, exit_with, loaded  # noqa: PLC0415 slow to import, needed only here
+    from auditord.cli.doctor import exit_with, load_or_exit, run_checks  # noqa: PLC0415 slow to import, needed only here
 
-    installation = loaded(load)
+    installation = load_or_exit(load)
     _check(installation, connect=connect)
-    exit_with(examined(installation), "text", show_all=False)
+    exit_with(run_checks(installation), "text", show_all=False)
 
 
 def _check(installation: Installation, *, connect: bool) -> None:
@@ -141,11 +141,11 @@ def reload_command(output: str) -> None:
 
 
 async def _ask_to_reload(installation: Installation, *, dry_run: bool) -> "Reloaded":
-    from auditord.cli.daemons import connected  # noqa: PLC0415 slow to import, needed only here
+    from auditord.cli.daemons import connect  # noqa: PLC0415 slow to import, needed only here
     from auditord.web.api.shapes import Reloaded, ReloadWanted  # noqa: PLC0415 the same
 
     state_dir = installation.configuration.state_dir
-    async with connected(state_dir / CONTROL_FILE) as daemon:
+    async with connect(state_dir / CONTROL_FILE) as daemon:
         if daemon is None:
             raise DaemonError(f"no daemon runs on {state_dir}: the next one reads the current files")
         return await daemon.post("configuration/reload", ReloadWanted(dry_run=dry_run), Reloaded)

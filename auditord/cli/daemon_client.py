@@ -88,7 +88,7 @@ class DaemonClient:
                 yield entry
             path = page.next
 
-    async def quarantined(self, number: int) -> QuarantinedInput:
+    async def get_quarantined(self, number: int) -> QuarantinedInput:
         """Return a quarantined entry with its raw input."""
         return await self._get(f"/api/v1/quarantine/{number}", QuarantinedInput)
 
@@ -114,7 +114,7 @@ class DaemonClient:
         """Return a record; None if it does not exist."""
         with self._daemon_errors():
             answer = await self._client.request("GET", f"{self._url}/api/v1/records/{quote(record_id, safe='')}")
-            return None if answer.status == HTTPStatus.NOT_FOUND else decode_record(_checked(answer).body)
+            return None if answer.status == HTTPStatus.NOT_FOUND else decode_record(_raise_for_status(answer).body)
 
     async def history(self, record_id: str) -> Sequence[changes.FormerVersion]:
         """Return the former versions of a record."""
@@ -123,13 +123,18 @@ class DaemonClient:
     async def _get(self, path: str, shape: type[T], *also: int) -> T:
         with self._daemon_errors():
             answer = await self._client.request("GET", self._url + path)
-            return _decoded(answer.body if answer.status in also else _checked(answer).body, shape)
+            return _decode(answer.body if answer.status in also else _raise_for_status(answer).body, shape)
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Run an instance and report its progress to an observer."""
-        async with aclosing(self._events(request.instance, "runs", _body(request), observer)) as lines:
+        body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
+        if request.window is not None:
+            body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
+        if request.job is not None:
+            body |= {"job_id": request.job.job_id, "source": request.job.source}
+        async with aclosing(self._events(request.instance, "runs", body, observer)) as lines:
             async for line in lines:
                 if line.report is not None:
                     return line.report
@@ -152,7 +157,7 @@ class DaemonClient:
         with self._daemon_errors():
             async with self._client.stream("POST", target, body=msgspec.json.encode(body)) as answer:
                 async for text in _lines(answer):
-                    line = _decoded(text, _Line)
+                    line = _decode(text, _Line)
                     await _observe(line, observer)
                     yield line
 
@@ -201,9 +206,8 @@ class DaemonClient:
         """Send any other request that acts to a path below ``/api/v1``, and return its answer."""
         with self._daemon_errors():
             target = f"{self._url}/api/v1/{path}"
-            return _decoded(
-                _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body, shape
-            )
+            answer = await self._client.request("POST", target, body=msgspec.json.encode(body))
+            return _decode(_raise_for_status(answer).body, shape)
 
     @contextmanager
     def _daemon_errors(self) -> Generator[None, None, None]:
@@ -211,13 +215,13 @@ class DaemonClient:
             yield
         except http.HttpStatusError as error:
             if error.answer.status == HTTPStatus.UNAUTHORIZED:
-                raise unauthenticated(self._url, has_token=self._has_token) from error
+                raise explain_unauthenticated(self._url, has_token=self._has_token) from error
             raise DaemonError(_problem(error.answer)) from error
         except http.HttpError as error:
             raise DaemonError(f"{NO_ANSWER}: {error}") from error
 
 
-def unauthenticated(url: str, *, has_token: bool) -> DaemonError:
+def explain_unauthenticated(url: str, *, has_token: bool) -> DaemonError:
     """Return the error for a server that answered 401."""
     if has_token:
         return DaemonError(
@@ -232,16 +236,7 @@ def _closing(closing: Closing) -> changes.ClosingWanted:
     return changes.ClosingWanted(closing.record_id, format_time(closing.stop))
 
 
-def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
-    body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
-    if request.window is not None:
-        body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
-    if request.job is not None:
-        body |= {"job_id": request.job.job_id, "source": request.job.source}
-    return body
-
-
-def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
+def _raise_for_status(answer: http.HttpAnswer) -> http.HttpAnswer:
     if answer.ok:
         return answer
     raise HttpStatusError(answer)
@@ -255,7 +250,7 @@ def _problem(answer: http.HttpAnswer) -> str:
     return problem.detail if problem.remedy is None else f"{problem.detail.rstrip('.')}: {problem.remedy}"
 
 
-def _decoded(text: bytes, shape: type[T]) -> T:
+def _decode(text: bytes, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=shape)
     except msgspec.DecodeError as error:
@@ -326,7 +321,7 @@ class ControlSocket:
 
     async def request(self, method: str, url: str, *, body: bytes | None = None) -> HttpAnswer:
         """Send a request; raises NoHttpAnswer."""
-        async with self._answered(method, url, body) as answer:
+        async with self._open_answer(method, url, body) as answer:
             return await answer.whole()
 
     @asynccontextmanager
@@ -334,13 +329,15 @@ class ControlSocket:
         self, method: str, url: str, *, body: bytes | None = None
     ) -> AsyncGenerator["ControlSocketStream", None]:
         """Send a request and yield its answer as a stream; raises NoHttpAnswer, or HttpStatusError unless 2xx."""
-        async with self._answered(method, url, body) as answer:
+        async with self._open_answer(method, url, body) as answer:
             if not answer.ok:
                 raise HttpStatusError(await answer.whole())
             yield answer
 
     @asynccontextmanager
-    async def _answered(self, method: str, url: str, body: bytes | None) -> AsyncGenerator["ControlSocketStream", None]:
+    async def _open_answer(
+        self, method: str, url: str, body: bytes | None
+    ) -> AsyncGenerator["ControlSocketStream", None]:
         name = f"{method} {url}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(self._silence)

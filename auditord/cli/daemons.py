@@ -48,7 +48,7 @@ def url_option(command: F) -> F:
     """Add ``--url`` and ``--token-file`` to a command, which gets only the URL; :func:`daemon_at` reads the token."""
 
     @wraps(command)
-    def wrapped(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
+    def wrapper(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
         if token_file is not None:
             if url is None or not url.startswith(_HTTP):
                 raise click.UsageError("--token-file needs --url with http:// or https://")
@@ -57,19 +57,21 @@ def url_option(command: F) -> F:
         return command(*arguments, url=url, **chosen)
 
     add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
-    return add_url(token_file_option(wrapped))  # type: ignore[return-value] # click looks at options, not at the type
+    return add_url(token_file_option(wrapper))  # type: ignore[return-value] # click looks at options, not at the type
 
 
 @asynccontextmanager
-async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
+async def connect(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
     """Yield a client of the daemon that answers on this socket; None if no daemon answers.
 
     Raises:
         PermissionError: this user may not connect to the socket.
     """
-    if not _is_there(path):
+    if not path.is_socket():  # noqa: ASYNC240 one stat() of a local file
         yield None
         return
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     from auditord.cli.daemon_client import NO_ANSWER, ControlSocket, DaemonClient  # noqa: PLC0415 only if a daemon can run
     from auditord_hookspecs.http import NoHttpAnswer  # noqa: PLC0415 the same
 
@@ -107,13 +109,6 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
         yield DaemonClient(client, url.rstrip("/"), has_token=bool(headers))
 
 
-def _is_there(path: Path) -> bool:
-    is_socket = path.is_socket()
-    if is_socket and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return is_socket
-
-
 def log_to_terminal() -> None:
     """Print warnings to standard error, except those that the observer of a run prints."""
     from auditord.logs import MessageFormatter  # noqa: PLC0415 only for commands that act
@@ -148,7 +143,7 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
             yield daemon
         return
     installation = load_installation()
-    async with connected(installation.configuration.state_dir / CONTROL_FILE) as owner:
+    async with connect(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:
             yield owner
             return

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import anyio
 import click
@@ -25,7 +25,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
-from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
+from auditord.store.postgres.administration import database_status, migrate_database, pending_script
 from auditord.store.sqlite.store import MIGRATIONS as STORE_MIGRATIONS
 from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, write, write_json, yes_option
 from auditord_hookspecs.wire import format_time
@@ -86,7 +86,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     if only_sql:
         write(run_async(pending_script, address))
         return
-    done = run_async(partial(_migrated, address, end_sessions=end_sessions))
+    done = run_async(partial(_migrate, address, end_sessions=end_sessions))
     if output == "json":
         write_json({"database": address.where, "migrated": [script.name for script in done]})
         return
@@ -95,7 +95,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     say(f"The database {address.where} is up to date.")
 
 
-async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]:
+async def _migrate(address: Address, *, end_sessions: bool) -> Sequence[Script]:
     """Migrate, and regularly print the current step. A cancellation also stops the migration in the server."""
     step, began = "", anyio.current_time()
 
@@ -123,9 +123,30 @@ def status_command(output: str) -> None:
     """Show the tables' version and size; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())
     if output == "json":
-        write_json(_as_json(status))
+        write_json(
+            {
+                "database": status.where,
+                "server_version": status.server_version,
+                "applied": [
+                    {"version": each.version, "name": each.name, "applied_at": format_time(each.applied_at)}
+                    for each in status.applied
+                ],
+                "pending": [script.name for script in status.pending],
+                "records": status.records,
+                "bytes": {relation.name: relation.size for relation in status.relations},
+            }
+        )
     else:
-        _print(status)
+        say(f"database   {status.where}, PostgreSQL {status.server_version}")
+        for each in status.applied:
+            say(f"applied    {each.name} on {format_time(each.applied_at)}")
+        for script in status.pending:
+            say(f"pending    {script.name}: run `auditord database migrate`")
+        if status.records is not None:
+            say(f"records    {status.records}")
+        for relation in status.relations:
+            per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
+            say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
     if status.pending:
         raise SystemExit(3)
 
@@ -143,14 +164,24 @@ def check_command(output: str) -> None:
     files = {configuration.state_dir / SPOOL_FILE: (_SPOOL, SPOOL_MIGRATIONS)}
     server = None
     if is_postgresql(configuration.store.url):
-        server = _checked_server(configuration)
+        status = run_async(database_status, address_of(configuration.store))
+        if status.pending:
+            raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
+        server = status.where
     else:
         files[sqlite_path(configuration.store.url)] = _STORE, STORE_MIGRATIONS
     checked = [_check(path, *each) for path, each in files.items()]
     if output == "json":
         write_json({"database": server, "files": checked})
     else:
-        _print_checked(server, checked)
+        if server is not None:
+            say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
+        for file in checked:
+            say(f"{file.state:<10} {file.path}{': the daemon creates it' if file.state == 'missing' else ''}")
+            for each in file.findings:
+                say(f"           {each}")
+            if file.remedy is not None:
+                say_lines(file.remedy)
     if any(each.remedy is not None for each in checked):
         raise SystemExit(1)
 
@@ -252,41 +283,6 @@ def _address() -> Address:
     return address_of(section)
 
 
-def _as_json(status: DatabaseStatus) -> dict[str, Any]:  # Any: JSON
-    return {
-        "database": status.where,
-        "server_version": status.server_version,
-        "applied": [
-            {"version": each.version, "name": each.name, "applied_at": format_time(each.applied_at)}
-            for each in status.applied
-        ],
-        "pending": [script.name for script in status.pending],
-        "records": status.records,
-        "bytes": {relation.name: relation.size for relation in status.relations},
-    }
-
-
-def _print(status: DatabaseStatus) -> None:
-    say(f"database   {status.where}, PostgreSQL {status.server_version}")
-    for each in status.applied:
-        say(f"applied    {each.name} on {format_time(each.applied_at)}")
-    for script in status.pending:
-        say(f"pending    {script.name}: run `auditord database migrate`")
-    if status.records is not None:
-        say(f"records    {status.records}")
-    for relation in status.relations:
-        per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
-        say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
-
-
-def _checked_server(configuration: Configuration) -> str:
-    """Return the name of the database after checking that its tables are up to date."""
-    status = run_async(database_status, address_of(configuration.store))
-    if status.pending:
-        raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
-    return status.where
-
-
 class _CheckedFile(msgspec.Struct, frozen=True):
     """The state of an SQLite file; ``findings`` and ``remedy`` are set only if it is damaged or changed."""
 
@@ -304,14 +300,3 @@ def _check(path: Path, remedy: str, migrations: str) -> _CheckedFile:
     if changes := find_changes(path, migrations):
         return _CheckedFile(str(path), "changed", changes, _CHANGED)
     return _CheckedFile(str(path), "ok")
-
-
-def _print_checked(server: str | None, files: Sequence[_CheckedFile]) -> None:
-    if server is not None:
-        say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
-    for file in files:
-        say(f"{file.state:<10} {file.path}{': the daemon creates it' if file.state == 'missing' else ''}")
-        for each in file.findings:
-            say(f"           {each}")
-        if file.remedy is not None:
-            say_lines(file.remedy)

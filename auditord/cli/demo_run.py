@@ -88,7 +88,7 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     if made_up and _FILES in hooks.kinds.collectors:
         dropped = folder / "dropped"
         dropped.mkdir()
-        (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in damaged_lines(utc_now())))
+        (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in make_damaged_lines(utc_now())))
         sections[_FILES] = {"folder": str(dropped), "settle": "0s"}
     document: dict[str, Any] = {  # Any: like the content of a file
         "state_dir": str(folder / "state"),
@@ -99,17 +99,32 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     }
     file = folder / "auditord.yml"
     file.write_text(json.dumps(document, indent=2))  # JSON is also YAML
-    return Demo(file, _loaded(file, hooks), hooks)
+    return Demo(file, _load(file, hooks), hooks)
 
 
-def _loaded(file: Path, hooks: Hooks) -> Configuration:
+def _load(file: Path, hooks: Hooks) -> Configuration:
     return load([file], hooks.kinds, {}, hooks.resolve_secret)
 
 
 async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
     reports = await _collect(demo)
     if not check:
-        await _make_up(demo)
+        # Store the records of the made-up site, and correct one of them as an operator would.
+        now, bar = utc_now(), progress_bar()
+        records = list(make_up_records(now))
+        keys = demo.configuration.metrics.database.counted_keys
+        with bar:
+            task = bar.add_task("made-up site", total=len(records))
+            async with open_store(demo.configuration.store, counted_keys=keys) as store:
+                for first in range(0, len(records), _BATCH_SIZE):
+                    batch = records[first : first + _BATCH_SIZE]
+                    await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
+                    bar.update(task, completed=first + len(batch))
+                stored = await store.get(WRONG) or b""
+                correct, reason = correct_cores(decode_record(stored)), "made up: it had 8 cores, not 800"
+                amendment = Amendment(Action.CORRECT, stored, correct, reason)
+                await store.amend([amendment], Provenance(now, "demo", None))
+        say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
     stop = anyio.Event()
     urls: list[str] = []
     served = anyio.Event()
@@ -151,25 +166,6 @@ async def _collect(demo: Demo) -> list[RunReport]:
     return reports
 
 
-async def _make_up(demo: Demo) -> None:
-    """Store the records of the made-up site, and correct one of them as an operator would."""
-    now, bar = utc_now(), progress_bar()
-    records = list(made_up_records(now))
-    keys = demo.configuration.metrics.database.counted_keys
-    with bar:
-        task = bar.add_task("made-up site", total=len(records))
-        async with open_store(demo.configuration.store, counted_keys=keys) as store:
-            for first in range(0, len(records), _BATCH_SIZE):
-                batch = records[first : first + _BATCH_SIZE]
-                await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
-                bar.update(task, completed=first + len(batch))
-            stored = await store.get(WRONG) or b""
-            correct, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
-            amendment = Amendment(Action.CORRECT, stored, correct, reason)
-            await store.amend([amendment], Provenance(now, "demo", None))
-    say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
-
-
 async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
     await run(
         demo.configuration,
@@ -177,7 +173,7 @@ async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio
         ready=ready,
         now=utc_now,
         stop=stop,
-        read=partial(_loaded, demo.file, demo.hooks),
+        read=partial(_load, demo.file, demo.hooks),
     )
 
 
@@ -295,11 +291,12 @@ _GROUPS: Final = (
 )
 
 
-def made_up_records(now: datetime) -> Iterator[Record]:
+def make_up_records(now: datetime) -> Iterator[Record]:
     """Yield the records of the jobs that ended by ``now``, roughly by start time, then the late and the wrong one."""
     random, number = Random(_SEED), 1_000  # noqa: S311 reproducible, not secret
     begin = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
-    users = _users()
+    groups = [group for group in _GROUPS for _ in range(group.users)]
+    users = list(enumerate(groups[:_USERS]))
     for day in range(DAYS + 1):
         morning = begin + timedelta(days=day)
         for user, group in users:
@@ -312,7 +309,7 @@ def made_up_records(now: datetime) -> Iterator[Record]:
     yield _with_cores(_single(WRONG, now - timedelta(days=2), 8), 800)
 
 
-def damaged_lines(now: datetime) -> Iterator[bytes]:
+def make_damaged_lines(now: datetime) -> Iterator[bytes]:
     """Yield six malformed record lines: truncated JSON, and records without a start time."""
     for at, hours in enumerate((30, 29, 7)):
         record = _single(f"aurora-demo-damaged-{at}", now - timedelta(hours=hours), 8)
@@ -321,7 +318,7 @@ def damaged_lines(now: datetime) -> Iterator[bytes]:
         yield text.replace(b'"start_time"', b'"began"')
 
 
-def corrected(record: Record) -> Record:
+def correct_cores(record: Record) -> Record:
     """Return the record :data:`WRONG` with its correct number of cores."""
     return _with_cores(record, 8)
 
@@ -329,12 +326,6 @@ def corrected(record: Record) -> Record:
 def _with_cores(record: Record, count: int) -> Record:
     cores, *others = record.components
     return structs.replace(record, components=(structs.replace(cores, amount=count), *others))
-
-
-def _users() -> Sequence[tuple[int, _Group]]:
-    """Return the number and the group of each user."""
-    groups = [group for group in _GROUPS for _ in range(group.users)]
-    return list(enumerate(groups[:_USERS]))
 
 
 def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple[datetime, int]]:

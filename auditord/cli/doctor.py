@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from auditord.checks import check_pair, check_tokens
-from auditord.cli.daemons import connected
+from auditord.cli.daemons import connect
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.config.files import tls_files
@@ -66,10 +66,10 @@ def doctor_command(*, output: str, show_all: bool) -> None:
     Changes nothing; works with and without a running daemon. The exit code suits monitoring plug-ins: 0 OK, 1 warnings,
     2 failures.
     """
-    exit_with(examined(loaded(load_installation)), output, show_all=show_all)
+    exit_with(run_checks(load_or_exit(load_installation)), output, show_all=show_all)
 
 
-def loaded(load: Callable[[], Installation]) -> Installation:
+def load_or_exit(load: Callable[[], Installation]) -> Installation:
     """Return the installation. If it cannot be used, which is a failure too, print why and exit."""
     try:
         return load()
@@ -78,21 +78,21 @@ def loaded(load: Callable[[], Installation]) -> Installation:
         raise SystemExit(EXIT_CODES[Severity.FAILURE]) from error
 
 
-def examined(installation: Installation) -> Sequence[Examined]:
+def run_checks(installation: Installation) -> Sequence[Examined]:
     """Run all checks of an installation."""
     return run_async(_examine, installation)
 
 
 async def _examine(installation: Installation) -> Sequence[Examined]:
     configuration = installation.configuration
-    refused = await _refused_hosts(configuration.state_dir / CONTROL_FILE)
+    refused = await _query_refused_hosts(configuration.state_dir / CONTROL_FILE)
     return await examine(configuration, installation.hooks, utc_now, refused)
 
 
-async def _refused_hosts(control: Path) -> Collection[str]:
+async def _query_refused_hosts(control: Path) -> Collection[str]:
     """Return the host names for which the running daemon has refused requests; empty if it does not answer."""
     with anyio.move_on_after(_ANSWER_SECONDS), suppress(DaemonError, PermissionError):
-        async with connected(control) as daemon:
+        async with connect(control) as daemon:
             if daemon is not None:
                 return (await daemon.health()).refused_hosts
     return ()

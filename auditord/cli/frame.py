@@ -126,34 +126,34 @@ class Commands(GuessingGroup):
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self._registered, *super().list_commands(ctx), *self._provided(ctx)})
+        return sorted({*self._registered, *super().list_commands(ctx), *self._find_provided(ctx)})
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (registered := self._registered.get(cmd_name)) is None:
-            return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
+            return super().get_command(ctx, cmd_name) or self._load_provided(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name.replace('-', '_')}_command")
         add_config_option(command)
         if isinstance(command, ExtensibleGroup):
-            command.further = partial(self._provided_command, name=cmd_name)
+            command.further = partial(self._load_provided, name=cmd_name)
         return command
 
-    def _provided_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if (provided := self._provided(ctx).get(name)) is None:
+    def _load_provided(self, ctx: click.Context, name: str) -> click.Command | None:
+        if (provided := self._find_provided(ctx).get(name)) is None:
             return None
         command = provided.load()
         ctx.find_root().obj = import_module(_CONTEXT).HostCommandContext()
         add_config_option(command)
         return command
 
-    def _provided(self, ctx: click.Context) -> Mapping[str, Provided]:
+    def _find_provided(self, ctx: click.Context) -> Mapping[str, Provided]:
         """Return the commands of hook modules, searched once."""
         if self._provided_by is None:
             return {}
         if _PROVIDED not in ctx.meta:
             taken = [name for name, each in self._registered.items() if not each.extensible]
             with ctx.scope(cleanup=False):  # so that --config counts
-                ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(taken)
+                ctx.meta[_PROVIDED] = import_module(self._provided_by).find_commands(taken)
         found: Mapping[str, Provided] = ctx.meta[_PROVIDED]
         return found
 
@@ -166,7 +166,7 @@ class Commands(GuessingGroup):
     def _help(self, ctx: click.Context, name: str) -> str:
         if name in self._registered:
             return self._registered[name].help
-        provided = self._provided(ctx).get(name)
+        provided = self._find_provided(ctx).get(name)
         return "" if provided is None else provided.help
 
 

@@ -14,8 +14,8 @@ from auditord.cli.frame import LONGEST_SUMMARY, Provided
 from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import HookError
-from auditord.hooks import HookModule, Hooks, broken_kinds, survey
-from auditord.hooks.hooks import HookEntry, declared_by, implementations
+from auditord.hooks import HookModule, Hooks, find_broken_kinds, survey
+from auditord.hooks.hooks import HookEntry, collect_declared, implementations
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs import Deferred
 from auditord_hookspecs.terminal import say, write
@@ -31,21 +31,20 @@ def hooks_command(output: str) -> None:
     disabled, faults = readable_disabled_hooks()
     found = survey(disabled)
     modules = [*found.hooks.modules, *found.disabled]
-    rows = [_row(module, module in found.disabled) for module in modules]
+    rows = [
+        {
+            "name": module.name,
+            "module": module.module,
+            "distribution": module.distribution,
+            "version": module.version,
+            "hooks": list(module.hooks),
+            "disabled": module in found.disabled,
+        }
+        for module in modules
+    ]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
-    if faults := [*faults, *found.faults, *broken_kinds(found.hooks.kinds)]:
+    if faults := [*faults, *found.faults, *find_broken_kinds(found.hooks.kinds)]:
         raise HookError("\n  ".join(["faults were found:", *faults, f"({WAY_OUT})"]))
-
-
-def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT001 a column of the table
-    return {
-        "name": module.name,
-        "module": module.module,
-        "distribution": module.distribution,
-        "version": module.version,
-        "hooks": list(module.hooks),
-        "disabled": disabled,
-    }
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -59,7 +58,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 _HOOK = "auditord_commands"
 
 
-def provided_commands(taken: Collection[str]) -> Mapping[str, Provided]:
+def find_commands(taken: Collection[str]) -> Mapping[str, Provided]:
     """Return the commands of hook modules by name. A faulty module is reported on standard error and skipped.
 
     Args:
@@ -69,7 +68,7 @@ def provided_commands(taken: Collection[str]) -> Mapping[str, Provided]:
     found = survey(disabled)
     commands: dict[str, Provided] = {}
     faults = list(found.faults)
-    for module, command in _declared(found.hooks, faults):
+    for module, command in _find_declared(found.hooks, faults):
         if reason := _unusable(command, {*taken, *commands}):
             faults.append(f"{module} {reason}")
         else:
@@ -79,21 +78,21 @@ def provided_commands(taken: Collection[str]) -> Mapping[str, Provided]:
     return commands
 
 
-def _declared(hooks: Hooks, faults: list[str]) -> Iterator[tuple[HookModule, Any]]:
+def _find_declared(hooks: Hooks, faults: list[str]) -> Iterator[tuple[HookModule, Any]]:
     for module, implementation in implementations(hooks.manager, hooks.modules, _HOOK):
         try:
-            yield from ((module, command) for command in declared_by(module, implementation, {}))
+            yield from ((module, command) for command in collect_declared(module, implementation, {}))
         except HookError as error:
             faults.append(str(error))
 
 
 def _from_module(module: HookModule, command: click.Command | Deferred[click.Command]) -> Provided:
     if isinstance(command, Deferred):
-        return Provided(command.help, partial(_loaded, module, command))
+        return Provided(command.help, partial(_load, module, command))
     return Provided(command.get_short_help_str(LONGEST_SUMMARY), lambda: command)
 
 
-def _loaded(module: HookModule, deferred: Deferred[click.Command]) -> click.Command:
+def _load(module: HookModule, deferred: Deferred[click.Command]) -> click.Command:
     command = HookEntry(module, deferred.load).import_module()
     if not isinstance(command, click.Command):
         raise HookError(f"{module} declares the command '{deferred.name}', which loads as {command!r}")

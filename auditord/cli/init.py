@@ -178,7 +178,7 @@ class Found(msgspec.Struct, frozen=True):
             yield self.postgresql.found
 
 
-def given_answers(file: Path | None) -> Answers:
+def read_answers(file: Path | None) -> Answers:
     """Return the answers in a file; none without a file.
 
     Raises:
@@ -207,12 +207,12 @@ def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Ans
         raise ConfigurationError(
             f"there is no question '{unknown[0]}' on this host; questions are {', '.join(sorted(names))}"
         )
-    answers = dict(_answered(general, given, ask=ask))
-    further = _questions_of(chosen_collectors(found, answers).values())
-    return {**given, **answers, **dict(_answered(further, given, ask=ask))}
+    answers = dict(_answer(general, given, ask=ask))
+    further = _questions_of(choose_collectors(found, answers).values())
+    return {**given, **answers, **dict(_answer(further, given, ask=ask))}
 
 
-def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
+def choose_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
     """Return the collectors to configure. The question ``collectors`` is asked only if several were found.
 
     Raises:
@@ -247,7 +247,7 @@ def _questions_of(proposals: Iterable[Proposal]) -> Sequence[Question]:
     return list({question.name: question for proposal in proposals for question in proposal.questions}.values())
 
 
-def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> Iterator[tuple[str, str]]:
+def _answer(questions: Sequence[Question], given: Answers, *, ask: bool) -> Iterator[tuple[str, str]]:
     missing = [question for question in questions if question.name not in given]
     if missing and ask and not sys.stdin.isatty():
         raise ConfigurationError(
@@ -255,13 +255,13 @@ def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> It
         )
     yield from ((each.name, given[each.name]) for each in questions if each.name in given)
     for each in missing:
-        yield each.name, _asked(each) if ask else each.default
+        yield each.name, _ask(each) if ask else each.default
 
 
-def _asked(question: Question) -> str:
+def _ask(question: Question) -> str:
     """Ask a question until the answer is right."""
 
-    def checked(text: str) -> str:
+    def check(text: str) -> str:
         if question.check is not None:
             try:
                 question.check(text)
@@ -270,7 +270,7 @@ def _asked(question: Question) -> str:
         return text
 
     is_shown = bool(question.default)
-    return str(click.prompt(question.text, default=question.default, show_default=is_shown, value_proc=checked))
+    return str(click.prompt(question.text, default=question.default, show_default=is_shown, value_proc=check))
 
 
 FRAGMENTS: Final = DEFAULT_FILE.parent / "conf.d"
@@ -315,12 +315,12 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     Raises:
         ConfigurationError: an answer is invalid.
     """
-    chosen = {"collectors": chosen_collectors(found, answers), "transforms": found.transforms}
+    chosen = {"collectors": choose_collectors(found, answers), "transforms": found.transforms}
     new = list[Path]()
     try:
         store = store_options(answers.get("store", "sqlite"))
         instances = {
-            section: {name: {"kind": name, **options} for name, options in _made(section, each, answers)}
+            section: {name: {"kind": name, **options} for name, options in _make_instances(section, each, answers)}
             for section, each in chosen.items()
         }
     except ValueError as error:
@@ -339,7 +339,7 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     return head + "".join(_other_store(found, store)) + text, new
 
 
-def _made(
+def _make_instances(
     section: str, proposals: Mapping[str, Proposal], answers: Answers
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:  # Any: options
     """Yield names and options of the instances. A transform without options was declined."""
@@ -452,7 +452,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
             "found no batch system that an installed hook module knows: the configuration only serves the API; "
             "`auditord manual first-site` shows how to write a collector by hand"
         )
-    answers = answers_to(found, utc_now(), given_answers(answers_file), ask=not yes)
+    answers = answers_to(found, utc_now(), read_answers(answers_file), ask=not yes)
     since = _first_day(answers["since"])
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
@@ -463,7 +463,9 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     look_at_result(since)
     say("")
     say("Next:")
-    for line in (*_next_steps(file, found, answers), _start(file, host)):
+    is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
+    start = "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
+    for line in (*_next_steps(file, found, answers), start):
         say(f"  {line}")
 
 
@@ -507,17 +509,12 @@ def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:
         yield f"{program()} database migrate{option}"
     if answers.get(AUDITOR):
         yield f"{program()} import auditor {answers[AUDITOR]}{option}"
-    for name in chosen_collectors(found, answers):
+    for name in choose_collectors(found, answers):
         yield f"{program()} collect {name} --dry-run --from {answers['since']}{option} | head"
 
 
 def _option(file: Path) -> str:
     return "" if file == DEFAULT_FILE or file.parent == FRAGMENTS else f" --config {file}"
-
-
-def _start(file: Path, host: Host) -> str:
-    is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
-    return "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
 
 
 _PERIOD: Final = timedelta(days=1)
@@ -539,12 +536,12 @@ def look_at_result(since: datetime) -> None:
 
     The dry runs use a temporary state folder, because the real one belongs to the daemon's user.
     """
-    from auditord.cli.doctor import examined, print_findings  # noqa: PLC0415 slow to import, needed only here
+    from auditord.cli.doctor import print_findings, run_checks  # noqa: PLC0415 slow to import, needed only here
 
     installation = load_installation()
     say("")
     say("auditord doctor:")
-    found = [each for each in examined(installation) if each.where != "daemon"]  # the daemon was not started yet
+    found = [each for each in run_checks(installation) if each.where != "daemon"]  # the daemon was not started yet
     print_findings(found, show_all=False)
     now = utc_now()
     window = Window(max(min(since, now - timedelta(hours=1)), now - _PERIOD), now)

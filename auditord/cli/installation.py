@@ -100,18 +100,18 @@ def load_installed_hooks() -> "Hooks":
         HookError: a module cannot be used.
         ConfigurationError: a file cannot be read, or ``hooks`` in it is wrong.
     """
-    from auditord.config.loading import disabled_hooks  # noqa: PLC0415 imports the models
+    from auditord.config.loading import read_disabled_hooks  # noqa: PLC0415 imports the models
     from auditord.hooks import load_hooks  # noqa: PLC0415 imports the kinds
 
-    return load_hooks(disabled_hooks(config_paths(), os.environ))
+    return load_hooks(read_disabled_hooks(config_paths(), os.environ))
 
 
 def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
     """Return ``hooks.disabled`` and no fault or, if the configuration cannot be read, nothing and the fault."""
-    from auditord.config.loading import disabled_hooks  # noqa: PLC0415 imports the models
+    from auditord.config.loading import read_disabled_hooks  # noqa: PLC0415 imports the models
 
     try:
-        return disabled_hooks(config_paths(), os.environ), []
+        return read_disabled_hooks(config_paths(), os.environ), []
     except ConfigurationError as error:
         return (), [str(error)]
 

@@ -179,7 +179,7 @@ async def _status(output: str) -> None:
 
 
 @asynccontextmanager
-async def _opened() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], None]:
+async def _open() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], None]:
     """Yield the record store and its lake, for reading beside a daemon, and the daemon's name in the lake."""
     configuration = load_installation().configuration
     if configuration.lake.name is None:
@@ -206,7 +206,7 @@ async def _list(output: str) -> None:
 
 
 async def _verify(output: str) -> bool:
-    async with _opened() as (store, lake, name):
+    async with _open() as (store, lake, name):
         bar = StepBar()
         with bar.shown:
             verify = lake_module("syncing").verify
@@ -221,7 +221,7 @@ async def _verify(output: str) -> bool:
 
 
 async def _export(folder: Path, layout: str, output: str) -> None:
-    async with _opened() as (_, lake, name):
+    async with _open() as (_, lake, name):
         exporting, bar = lake_module("exporting"), StepBar()
         with bar.shown:
             progressed = partial(bar.progressed, "exporting")

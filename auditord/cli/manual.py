@@ -39,7 +39,15 @@ def manual_command(words: Sequence[str], *, search: bool) -> None:
     elif topic in topics() and not search:
         _show(text_of(topic))
     else:
-        _list_found(words)
+        table = new_table("topic", "section", "")
+        for found in find(words):
+            table.add_row(found.topic.name, found.heading, found.line)
+        if not table.row_count:
+            raise AuditordError(f"the manual has nothing about '{' '.join(words)}'; topics: {', '.join(topics())}")
+        print_table(table)
+        if sys.stdout.isatty():
+            say()
+            say("auditord manual TOPIC shows a topic.")
 
 
 def _contents() -> str:
@@ -68,18 +76,6 @@ def _show(text: str) -> None:
 def _with_command(link: re.Match[str]) -> str:
     """Return the text of a link, with the command that shows the other topic."""
     return f"{link[1]} (`auditord manual {link[2]}`)" if link[2] else link[1]
-
-
-def _list_found(words: Sequence[str]) -> None:
-    table = new_table("topic", "section", "")
-    for found in find(words):
-        table.add_row(found.topic.name, found.heading, found.line)
-    if not table.row_count:
-        raise AuditordError(f"the manual has nothing about '{' '.join(words)}'; topics: {', '.join(topics())}")
-    print_table(table)
-    if sys.stdout.isatty():
-        say()
-        say("auditord manual TOPIC shows a topic.")
 
 
 _EVERYWHERE: Final = frozenset({"--config", "--help"})

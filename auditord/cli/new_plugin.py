@@ -115,17 +115,30 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
     folder = parent / f"auditord-{name.replace('_', '-')}"
     try:
         folder.mkdir(parents=True)
-        for path, text in _written(name, SHAPES[kind], kind):
+        for path, text in _render(name, SHAPES[kind], kind):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
     except FileExistsError as error:
         raise AuditordError(f"{folder} already exists: choose another name, or another folder with --into") from error
     except OSError as error:
         raise AuditordError(f"{folder} cannot be written: {error.strerror}") from error
-    _say_next(folder, name)
+    say(f"{folder} contains a working distribution; its code is in src/auditord_{name}/__init__.py.")
+    say("Next, in an environment that has auditord:")
+    activate = Path(sys.prefix, "bin/activate")
+    entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
+    for line in (
+        *entered,
+        f"cd {folder}",
+        "pip install -e '.[test]'",
+        "pytest && mypy && ruff check",
+        "auditord hooks",
+    ):
+        say(f"  {line}")
+    say("Its README.md shows the section of the configuration that it needs.")
+    say("See also: auditord manual writing-plugins, auditord manual types")
 
 
-def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
+def _render(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
     """Yield the files' paths below the folder, and their texts."""
     module = f"auditord_{name}"
     values = {
@@ -146,20 +159,3 @@ def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
     ):
         yield path, Template(templates.joinpath(f"{template}.txt").read_text("utf-8")).substitute(values)
     yield f"src/{module}/py.typed", ""
-
-
-def _say_next(folder: Path, name: str) -> None:
-    say(f"{folder} contains a working distribution; its code is in src/auditord_{name}/__init__.py.")
-    say("Next, in an environment that has auditord:")
-    activate = Path(sys.prefix, "bin/activate")
-    entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
-    for line in (
-        *entered,
-        f"cd {folder}",
-        "pip install -e '.[test]'",
-        "pytest && mypy && ruff check",
-        "auditord hooks",
-    ):
-        say(f"  {line}")
-    say("Its README.md shows the section of the configuration that it needs.")
-    say("See also: auditord manual writing-plugins, auditord manual types")

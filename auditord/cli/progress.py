@@ -71,7 +71,7 @@ class ImportProgress:
         if not self._live:
             self._say()
 
-    def advanced(self, rows: int, fraction: float) -> None:
+    def advance(self, rows: int, fraction: float) -> None:
         """Count rows, and set the completed fraction (0 to 1)."""
         if self._first is None:
             self._first = fraction  # the work of an earlier attempt must not count for the rate

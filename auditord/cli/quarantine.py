@@ -37,7 +37,12 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
     if output == "json":
         write_json(entries)
     else:
-        _print_table(entries)
+        table = new_table("number", "task", "stage", "source id", "at (UTC)", "reason")
+        for entry in entries:
+            at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
+            table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
+        print_table(table)
+        say(f"{counted(len(entries), 'entry')} in quarantine", err=True)
 
 
 @quarantine_command.command("show")
@@ -92,7 +97,7 @@ async def _retry(
     numbers: Sequence[int] | None, task: str | None, collector: str | None, output: str, url: str | None
 ) -> None:
     """Retry entries and print the result. The program exits with status 1 if an entry failed again."""
-    chosen = await _chosen_numbers(numbers, task, url)
+    chosen = await _choose_numbers(numbers, task, url)
     from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
@@ -114,7 +119,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
     Raises:
         AuditordError: some of the numbers do not exist. The other entries were deleted.
     """
-    chosen = await _chosen_numbers(numbers, task, url)
+    chosen = await _choose_numbers(numbers, task, url)
     from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
@@ -124,7 +129,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         raise AuditordError(f"{len(chosen) - discarded} of the entries do not exist: see auditord quarantine list")
 
 
-async def _chosen_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
+async def _choose_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
     """Return the given numbers; for None, the numbers of all entries (of the instance ``task``, if given)."""
     return [entry.number for entry in await _entries(task, url)] if numbers is None else numbers
 
@@ -155,18 +160,9 @@ async def _entry(number: int, url: str | None) -> QuarantinedInput:
     """
     if url is not None:
         async with daemon_at(url) as daemon:
-            return await daemon.quarantined(number)
+            return await daemon.get_quarantined(number)
     async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
         entry = await spool.quarantine_get(number)
     if entry is None:
         raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")
     return with_input(entry)
-
-
-def _print_table(entries: Sequence[QuarantineEntry]) -> None:
-    table = new_table("number", "task", "stage", "source id", "at (UTC)", "reason")
-    for entry in entries:
-        at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
-        table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
-    print_table(table)
-    say(f"{counted(len(entries), 'entry')} in quarantine", err=True)

@@ -58,21 +58,17 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
     for column in table.columns[-2:]:
         column.right = True
     async for record in records:
-        table.add_row(*_table_row(record))
+        runtime = "open" if record.runtime is None else f"{record.runtime} s"
+        cores = held_amount(record, "Cores")
+        table.add_row(
+            record.record_id,
+            *(first_value(record, names) for names in META_COLUMNS),
+            f"{record.start_time:%Y-%m-%d %H:%M:%S}",
+            runtime,
+            "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
+        )
     print_table(table, out)
     return table.row_count
-
-
-def _table_row(record: Record) -> list[str]:
-    runtime = "open" if record.runtime is None else f"{record.runtime} s"
-    cores = held_amount(record, "Cores")
-    return [
-        record.record_id,
-        *(first_value(record, names) for names in META_COLUMNS),
-        f"{record.start_time:%Y-%m-%d %H:%M:%S}",
-        runtime,
-        "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
-    ]
 
 
 async def write_ndjson(records: AsyncIterator[Record], out: TextIO) -> int:
@@ -104,24 +100,23 @@ async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable
     out.write(csv_line(CSV_COLUMNS))
     count, on_terminal = 0, out.isatty()
     async for record in records:
-        row = map(shown, _csv_row(record))
+        document = json.loads(encode_record(record))
+        row = map(
+            shown,
+            [
+                record.record_id,
+                format_time(record.start_time),
+                None if record.stop_time is None else format_time(record.stop_time),
+                record.runtime,
+                *(first_value(record, names) for names in META_COLUMNS),
+                *(amount_of(record, name) for name in COMPONENT_COLUMNS),
+                json.dumps(document["meta"], ensure_ascii=False),
+                json.dumps(document["components"], ensure_ascii=False),
+            ],
+        )
         out.write(csv_line(escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row))
         count += 1
     return count
-
-
-def _csv_row(record: Record) -> list[Cell]:
-    document = json.loads(encode_record(record))
-    return [
-        record.record_id,
-        format_time(record.start_time),
-        None if record.stop_time is None else format_time(record.stop_time),
-        record.runtime,
-        *(first_value(record, names) for names in META_COLUMNS),
-        *(amount_of(record, name) for name in COMPONENT_COLUMNS),
-        json.dumps(document["meta"], ensure_ascii=False),
-        json.dumps(document["components"], ensure_ascii=False),
-    ]
 
 
 def first_value(record: Record, names: Sequence[str]) -> str:
@@ -209,7 +204,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
+async def open_records(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
     """Yield this host's record store, opened for reading beside a daemon; with ``released``, also its lake."""
     if not released:
         async with open_store_for_reading(load_place().store) as store:
@@ -224,7 +219,7 @@ async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, 
 
 
 @asynccontextmanager
-async def opened_source(
+async def open_source(
     url: str | None, *, released: bool = True
 ) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
     """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
@@ -232,7 +227,7 @@ async def opened_source(
         async with daemon_at(url) as daemon:
             yield daemon
         return
-    async with opened_store(released=released) as store:
+    async with open_records(released=released) as store:
         yield StoredRecords(store)
 
 
@@ -243,13 +238,13 @@ async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[As
         async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
             yield records
         return
-    with opened_lake(load_configuration()) as lake:
+    with open_lake(load_configuration()) as lake:
         async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
             yield records
 
 
 @contextmanager
-def opened_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, None, None]":
+def open_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, None, None]":
     """Yield the lake of this host.
 
     Raises:

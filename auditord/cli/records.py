@@ -15,8 +15,8 @@ from auditord.cli.record_listing import (
     export_of,
     lake_records,
     listing_options,
-    opened_source,
-    opened_store,
+    open_records,
+    open_source,
     query_of,
     write_records,
 )
@@ -61,7 +61,10 @@ def records_command(  # Any: click's values
     The commands below change single records and show their former versions.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_options(ctx)
+        # A filter before the subcommand would be ignored.
+        for parameter in ctx.command.params:
+            if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"write {parameter.opts[0]} after '{ctx.invoked_subcommand}'", ctx)
         return
     query = replace(query_of(**chosen, url=url), released=include is not None)
     if differences and url is not None:
@@ -74,15 +77,8 @@ def records_command(  # Any: click's values
         run_async(_export_lake if source == "lake" else _export, query, export_of(**chosen), url)
 
 
-def _refuse_options(ctx: click.Context) -> None:
-    """Refuse options before a subcommand: a filter there would be ignored."""
-    for parameter in ctx.command.params:
-        if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"write {parameter.opts[0]} after '{ctx.invoked_subcommand}'", ctx)
-
-
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with opened_source(url, released=query.released) as source, source.stream(query) as records:
+    async with open_source(url, released=query.released) as source, source.stream(query) as records:
         await write_records(records, query, export)
 
 
@@ -92,7 +88,7 @@ async def _export_lake(query: RecordQuery, export: Export, url: str | None) -> N
 
 
 async def _print_differences(chosen: str) -> None:
-    async with opened_store() as store, store.differences() as differences:
+    async with open_records() as store, store.differences() as differences:
         if chosen == "table":
             _print_table([difference async for difference in differences])
             return

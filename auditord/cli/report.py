@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
@@ -21,7 +21,7 @@ from auditord.cli.daemons import token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
-from auditord.cli.record_listing import opened_lake
+from auditord.cli.record_listing import open_lake
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.errors import DaemonError
@@ -44,7 +44,7 @@ _ALL: Final = "all"
 _WITHOUT_DIGITS: Final = 1_000
 
 
-def shown(figure: Figure, measure: Measure) -> str:
+def format_figure(figure: Figure, measure: Measure) -> str:
     """Return a figure as text; ``-`` without a value."""
     value = figure.value
     return "-" if value is None else text(value, _digits(value, measure))
@@ -115,14 +115,14 @@ def report_options(default_period: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def wrapped(**chosen: Any) -> Any:  # Any: click's values
+        def wrapper(**chosen: Any) -> Any:  # Any: click's values
             filters = tuple(_pair(text) for text in chosen.pop("filters"))
             values = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
             return command(**chosen, options=ReportOptions(filters=filters, **values))
 
         for option in reversed(_options(default_period)):
-            wrapped = option(wrapped)
-        return wrapped  # type: ignore[return-value] # click looks at its options, not at its type
+            wrapper = option(wrapper)
+        return wrapper  # type: ignore[return-value] # click looks at its options, not at its type
 
     return decorate
 
@@ -180,17 +180,15 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
 def _window(options: ReportOptions, now: datetime) -> Window:
     """Return the window in the time zone of ``now``."""
     named, zone = PERIODS[options.period](now), now.tzinfo
-    since, until = (None if each is None else _local(each, zone) for each in (options.since, options.until))
+    since, until = (  # a date is midnight in the zone
+        None if each is None else each.replace(tzinfo=zone) if each.tzinfo is None else each.astimezone(zone)
+        for each in (options.since, options.until)
+    )
     if since is None and until is None:
         return named
     window = (since or named.start, until or max(named.stop, since or named.stop))
     check_period(*window)
     return Window(*window)
-
-
-def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    """Return an instant in a zone; a date is midnight there."""
-    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -200,7 +198,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def answered(
+def query_report(
     options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
 ) -> Answered:
     """Query the sums and make the report."""
@@ -211,7 +209,7 @@ def answered(
         question = replace(
             _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
-        return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
+        return Answered(make_report(question, _print_snapshot(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file needs --url: without --url, the record store is read directly")
     place = plain_place(config_paths(), os.environ, needed=("lake", "metrics", "pledges", "ui"))
@@ -225,7 +223,7 @@ def answered(
     here = _in_zone(wanted, options, options.zone or configuration.ui.timezone)
     question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
     ask = _ask_lake if options.source == "lake" else _ask_store
-    report = make_report(question, _noted(run_async(ask, question.query(), configuration)))
+    report = make_report(question, _print_snapshot(run_async(ask, question.query(), configuration)))
     return Answered(report, [each.pledge() for each in configuration.pledges])
 
 
@@ -253,11 +251,11 @@ async def _ask_store(query: AggregateQuery, configuration: "Configuration") -> A
 
 
 async def _ask_lake(query: AggregateQuery, configuration: "Configuration") -> Aggregates:
-    with opened_lake(configuration) as lake:
+    with open_lake(configuration) as lake:
         return await lake.aggregate(query)
 
 
-def _noted(found: Aggregates) -> Aggregates:
+def _print_snapshot(found: Aggregates) -> Aggregates:
     """Print to standard error which snapshot of a lake answered, and return the answer."""
     if (snapshot := found.snapshot) is not None:
         say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
@@ -270,7 +268,7 @@ def _noted(found: Aggregates) -> Aggregates:
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
-    from auditord.cli.daemon_client import unauthenticated  # noqa: PLC0415 only to query a server
+    from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
     from auditord.client import AsyncClient, ConnectionFailed, Refused  # noqa: PLC0415 aiohttp, the same
 
     url = options.url or ""
@@ -281,7 +279,7 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
     except Refused as error:
         if error.status != HTTPStatus.UNAUTHORIZED:
             raise
-        raise unauthenticated(url, has_token=token is not None) from error
+        raise explain_unauthenticated(url, has_token=token is not None) from error
     except ConnectionFailed as error:  # its text begins with the request, whose URL contains the whole query
         reason = str(error).partition(": ")[2].removeprefix("cannot connect: ")
         raise DaemonError(f"no answer from {url}: {reason.removeprefix(f'{urlsplit(url).netloc}: ')}") from error
@@ -328,8 +326,8 @@ def _by_bins(report: Report) -> Table:
     nothing, parts = zero(report.question.measures), parts_of(report.question, report.bins)
     for begin in report.bins:
         name = f"{begin}, {parts[begin].text()}" if begin in parts else begin.isoformat()
-        table.add_row(name, *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
-    table.add_row("total", *(shown(row.total[0], measure) for row in columns), bold=True)
+        table.add_row(name, *(format_figure(row.cells.get(begin, nothing)[0], measure) for row in columns))
+    table.add_row("total", *(format_figure(row.total[0], measure) for row in columns), bold=True)
     return table
 
 
@@ -338,9 +336,9 @@ def _by_measures(report: Report, most: int | None) -> Table:
     titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
     table = new_table(report.question.by or "", *titles)
     for name, row in largest(report, len(report.rows) if most is None else most):
-        table.add_row(name, *map(shown, row.total, measures))
+        table.add_row(name, *map(format_figure, row.total, measures))
     if len(report.rows) > 1:
-        table.add_row("total", *map(shown, report.total, measures), bold=True)
+        table.add_row("total", *map(format_figure, report.total, measures), bold=True)
     return table
 
 
@@ -400,7 +398,14 @@ def _print_chart(report: Report, most: int | None) -> None:
     if report.bins and not measure.ratio:
         _print_bins(console, report, measure)
     else:
-        _print_rows(console, report, measure, most)
+        named = [(escaped(name), row) for name, row in largest(report, most or 20)]
+        label = min(max(len(name) for name, _ in named), 24)
+        longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
+        for name, row in named:
+            length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
+            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
+            line.append(f" {format_figure(row.total[0], measure)}", "default")
+            console.print(line, overflow="crop", no_wrap=True)
 
 
 def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
@@ -419,23 +424,11 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
             until = round(width * reached / longest)
             bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
             drawn = max(drawn, until)
-        bar.append(f" {shown(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
+        bar.append(f" {format_figure(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
         console.print(bar, overflow="crop", no_wrap=True)
     for at, (name, row) in enumerate(series):
         legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
-        console.print(legend.append(shown(row.total[0], measure), "default"))
-
-
-def _print_rows(console: "Console", report: Report, measure: Measure, most: int | None) -> None:
-    from rich.text import Text  # noqa: PLC0415 slow to import, needed only here
-
-    named = [(escaped(name), row) for name, row in largest(report, most or 20)]
-    label = min(max(len(name) for name, _ in named), 24)
-    longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
-    for name, row in named:
-        length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
-        line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
-        console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
+        console.print(legend.append(format_figure(row.total[0], measure), "default"))
 
 
 def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:
@@ -487,7 +480,7 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
     """
     chosen = tuple(MEASURES[name] for name in measures)
     calendar_unit = None if unit == "none" else CalendarUnit(unit)
-    _print(form, answered(options, chosen, None if by == "none" else by, calendar_unit), None)
+    _print(form, query_report(options, chosen, None if by == "none" else by, calendar_unit), None)
 
 
 @report_command.command("efficiency")
@@ -501,7 +494,7 @@ def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -
     The efficiency and the idle core hours leave out records without a CPU time.
     """
     chosen = tuple(MEASURES[name] for name in ("idle-core-hours", "cpu-efficiency", "core-hours", "jobs"))
-    _print(form, answered(options, chosen, None if by == "none" else by, None), worst)
+    _print(form, query_report(options, chosen, None if by == "none" else by, None), worst)
 
 
 _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
@@ -519,7 +512,7 @@ def top_command(form: str, label: str, limit: int, options: ReportOptions) -> No
     daemon, or asks the server at --url.
     """
     measures = tuple(MEASURES[name] for name in _SHOWN)
-    _print(form, answered(options, measures, label.removesuffix("s"), None), limit)
+    _print(form, query_report(options, measures, label.removesuffix("s"), None), limit)
 
 
 def _print(form: str, answer: Answered, most: int | None) -> None:

@@ -45,7 +45,11 @@ def run_command() -> None:
     settings = installation.configuration.logging
     logs.set_up(settings.level, settings.format)
     faulthandler.enable()  # reports fatal signals, such as SIGBUS after a disk error under a mapped file
-    _allow_connections()
+    # Raise the limit of open files, which include connections. The usual 1,024 exists for programs with select().
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
     read = partial(load, config_paths(), installation.hooks.kinds, os.environ, installation.hooks.resolve_secret)
 
@@ -61,14 +65,6 @@ def run_command() -> None:
         )
 
     sys.exit(0 if run_async(run_until_signalled, work) else 1)
-
-
-def _allow_connections() -> None:
-    """Raise the limit of open files, which include connections. The usual 1,024 exists for programs with select()."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:

@@ -12,13 +12,13 @@ import click
 import msgspec
 
 from auditord.backup.notes import last_backups
-from auditord.cli.daemons import connected, daemon_at, url_option
+from auditord.cli.daemons import connect, daemon_at, url_option
 from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.merging import CONTROL_FILE, Place
 from auditord.database.memory import HeldTurn
 from auditord.errors import ConfigurationError, DaemonError, HookError
-from auditord.spool import LastRun, QueueStatistics, Spool
+from auditord.spool import LastRun, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.protocol import KnownDaemon
 from auditord_hookspecs import AuditordError
@@ -109,10 +109,10 @@ async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
 
 async def _look_at(place: Place) -> dict[str, Any]:  # Any: JSON
     where = {"state_dir": str(place.state_dir)}
-    async with connected(place.state_dir / CONTROL_FILE) as daemon:
+    async with connect(place.state_dir / CONTROL_FILE) as daemon:
         if daemon is not None:
             return {"running": True, **where, **await _live(daemon)}
-    return {"running": False, **where, **await _left(place)}
+    return {"running": False, **where, **await _read_files(place)}
 
 
 # -- a running daemon -------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 # -- the files of a stopped daemon ------------------------------------------------------------------------------------
 
 
-async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
+async def _read_files(place: Place) -> dict[str, Any]:  # Any: JSON
     if not (place.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
     from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 slow to import, needed only here
@@ -177,7 +177,21 @@ async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
         sites = await site_activity(store, utc_now())
     return {
         "records": records,
-        "instances": [_last_instance(run) for run, *_ in runs.values()],
+        "instances": [
+            {
+                "task": run.task,
+                "kind": run.kind,
+                "enabled": None,
+                "running": False,
+                "next_run": None,
+                "last_run": format_time(run.started),
+                "last_success": _time(run.last_success),
+                "error": run.error,
+                "failures": run.failures,
+                **_counts(run),
+            }
+            for run, *_ in runs.values()
+        ],
         "turns": [
             {
                 "task": turn.task,
@@ -189,29 +203,13 @@ async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
             for turn in turns
         ],
         "senders": [],
-        "queues": {sender: _queue(queue) for sender, queue in statistics.queues.items()},
+        "queues": {
+            sender: {"entries": queue.entries, "oldest": _time(queue.oldest), "attempts": queue.attempts}
+            for sender, queue in statistics.queues.items()
+        },
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in statistics.quarantined.items()},
         "gaps": {each.site: format_time(each.last) for each in sites if each.is_gap(utc_now())},
     }
-
-
-def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
-    return {
-        "task": run.task,
-        "kind": run.kind,
-        "enabled": None,
-        "running": False,
-        "next_run": None,
-        "last_run": format_time(run.started),
-        "last_success": _time(run.last_success),
-        "error": run.error,
-        "failures": run.failures,
-        **_counts(run),
-    }
-
-
-def _queue(queue: QueueStatistics) -> dict[str, Any]:  # Any: JSON
-    return {"entries": queue.entries, "oldest": _time(queue.oldest), "attempts": queue.attempts}
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -57,9 +57,9 @@ class Table:
         widths = [max(_width(cells[at]) for cells, _ in rows) for at in range(len(self.columns))]
         limits = [min(each, _LONG) for each in widths] if most is None else self._shrunk(widths, most)
         for cells, bold in rows:
-            folded = [_folded(cell, limit, most is not None) for cell, limit in zip(cells, limits, strict=True)]
+            folded = [_fold(cell, limit, most is not None) for cell, limit in zip(cells, limits, strict=True)]
             for parts in zip_longest(*folded, fillvalue=""):
-                aligned = map(_aligned, parts, limits, self.columns)
+                aligned = map(_align, parts, limits, self.columns)
                 yield _GAP.join(aligned).rstrip(), bold
 
     def _shrunk(self, widths: Sequence[int], most: int) -> Sequence[int]:
@@ -83,7 +83,7 @@ def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines after their labels; on a terminal, long lines wrap below their text."""
     for label, text in lines:
         head, room = f"{label:<{_LABEL}}{_GAP}", shutil.get_terminal_size().columns - _LABEL - len(_GAP)
-        for at, part in enumerate(_folded(escaped(text), room, whole=True) if sys.stdout.isatty() else [text]):
+        for at, part in enumerate(_fold(escaped(text), room, whole=True) if sys.stdout.isatty() else [text]):
             say((" " * len(head) if at else head) + part)
 
 
@@ -96,7 +96,7 @@ def print_table(table: Table, out: TextIO | None = None) -> None:
         say(line, bold=bold, out=out)
 
 
-def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 whether to break words
+def _fold(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 whether to break words
     """Break a text into lines of at most ``limit`` columns."""
     if _width(text) <= limit:
         return [text]
@@ -104,7 +104,7 @@ def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT00
     return wrap(text, max(narrow, 1), break_long_words=whole, break_on_hyphens=False) or [""]
 
 
-def _aligned(part: str, limit: int, column: Column) -> str:
+def _align(part: str, limit: int, column: Column) -> str:
     blanks = " " * (limit - _width(part))
     return blanks + part if column.right else part + blanks
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from auditord.client.exchange import InvalidAnswer
-from auditord.client.query_string import encode_query, flattened, matches
+from auditord.client.query_string import encode_query, flatten, matches
 from auditord_hookspecs import Component, HttpAnswer, InvalidRecord, Record, RecordQuery, aggregates
 from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import (
@@ -77,7 +77,7 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
 
 def _conditions(where: Condition) -> Iterator[str]:
     remaining: list[Condition] = []
-    for each in flattened(where):
+    for each in flatten(where):
         match each:
             case IsOpen():
                 yield "open=true"
@@ -146,7 +146,7 @@ def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggreg
         runtime=int(group["runtime"]),
         first_stop=parse_time(group["first_stop"]),
         last_stop=parse_time(group["last_stop"]),
-        usage=tuple([_used(group["usage"][each.component], each.scores) for each in query.usage]),
+        usage=tuple([_read_usage(group["usage"][each.component], each.scores) for each in query.usage]),
     )
 
 
@@ -160,12 +160,12 @@ def _key_value(value: str | int | None, dimension: aggregates.Dimension) -> KeyV
             return value
 
 
-def _used(used: Mapping[str, Any], scores: Sequence[str]) -> aggregates.UsageSums:  # Any: JSON
-    scored = {score: _scored(used["scores"][score]) for score in scores}
+def _read_usage(used: Mapping[str, Any], scores: Sequence[str]) -> aggregates.UsageSums:  # Any: JSON
+    scored = {score: _read_scores(used["scores"][score]) for score in scores}
     return aggregates.UsageSums(_amounts(used), scored, used.get("known", True))
 
 
-def _scored(scored: Mapping[str, Any]) -> aggregates.ScoreSums:  # Any: JSON
+def _read_scores(scored: Mapping[str, Any]) -> aggregates.ScoreSums:  # Any: JSON
     by_value: dict[Decimal | None, aggregates.AmountSums] = {
         Decimal(each["value"]): _amounts(each) for each in scored["by_value"]
     }
@@ -216,7 +216,7 @@ def records_for(query: aggregates.AggregateQuery) -> RecordQuery:
 
     Its result can contain further records. :class:`Adder` filters them out.
     """
-    conditions = [each for each in flattened(query.where) if isinstance(each, TimeCompares | MetaContains)]
+    conditions = [each for each in flatten(query.where) if isinstance(each, TimeCompares | MetaContains)]
     if query.window is not None:
         conditions.append(TimeCompares(TimeField.START, Comparison.LT, query.window.stop))
         if query.as_of is None:  # otherwise open records count, and a condition on the stop time would exclude them

@@ -117,16 +117,13 @@ class AsyncClient(BaseClient):
         except AnsweredError as error:
             if error.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
-            return await self._search(record_id, error)
-
-    async def _search(self, record_id: str, error: AnsweredError) -> Record | None:
-        """Check whether AUDITOR's 500 means a missing record: then a query finds nothing and the server is healthy."""
-        async with self.stream(RecordQuery(IdEquals(record_id))) as records:
-            async for record in records:
-                return record
-        if await self.health():
-            return None
-        raise error
+            # Check whether AUDITOR's 500 means a missing record: then a query finds nothing and the server is healthy.
+            async with self.stream(RecordQuery(IdEquals(record_id))) as records:
+                async for record in records:
+                    return record
+            if await self.health():
+                return None
+            raise
 
     async def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
         """Return sums over the matching records. A truncated or refused answer raises, so no sum lacks a record.
@@ -258,7 +255,7 @@ class Client(BaseClient):
     ) -> Generator[Iterator[Record], None, None]:
         """Stream the matching records in the query's order; see :meth:`AsyncClient.stream`."""
         with (
-            self._opened() as (portal, client),
+            self._open() as (portal, client),
             portal.wrap_async_context_manager(client.stream_pieces(query, source=source)) as pieces,
         ):
             yield _records(portal, pieces, RecordFramer(self._server.url))
@@ -282,7 +279,7 @@ class Client(BaseClient):
     def add_all(self, records: Iterable[Record], *, max_bytes: int = exchange.MAX_BODY_BYTES) -> int:
         """Insert many records, in chunks that are all or nothing. See :meth:`AsyncClient.add_all`."""
         stored = 0
-        with self._opened() as (portal, client):
+        with self._open() as (portal, client):
             for chunk in exchange.chunks(records, max_bytes):  # in this thread, to which the records may be bound
                 portal.call(client.add_chunk, chunk)
                 stored = chunk.stop
@@ -293,11 +290,11 @@ class Client(BaseClient):
         self._call(lambda client: client.update(record_id, stop_time))
 
     def _call(self, act: Callable[[AsyncClient], Awaitable[T]]) -> T:
-        with self._opened() as (portal, client):
+        with self._open() as (portal, client):
             return portal.call(act, client)
 
     @contextmanager
-    def _opened(self) -> Generator[tuple[BlockingPortal, AsyncClient], None, None]:
+    def _open(self) -> Generator[tuple[BlockingPortal, AsyncClient], None, None]:
         server = self._server
         client = AsyncClient(
             server.url, tls=server.tls, token=server.token, timeout=server.timeout, retry_waits=server.retry_waits

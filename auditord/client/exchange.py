@@ -290,9 +290,6 @@ class Framer(Generic[T]):
         for match in _BETWEEN.finditer(self._rest, self._searched):
             yield self._record(bytes(self._rest[begin : match.end()]))
             begin = match.end()
-        self._keep_from(begin)
-
-    def _keep_from(self, begin: int) -> None:
         self._rest = self._rest[begin:]
         # The next object begins at the last brace or after it.
         self._searched = max(self._rest.rfind(b"}"), self._searched - begin, 0)

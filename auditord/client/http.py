@@ -45,24 +45,20 @@ async def open_client(options: http.HttpOptions) -> AsyncGenerator["AiohttpClien
     """
     timeout = (options.silence or options.timeout).total_seconds()
     headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", **options.headers}
-    async with aiohttp.ClientSession(
-        connector=_connector(options),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
-        headers=headers,
-        max_field_size=64 * 1024,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        yield AiohttpClient(session, options)
-
-
-def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
     trust: ssl.SSLContext | bool = options.verify
     if options.tls.ca is not None or options.tls.certificate is not None:
         trust = tls_context(options.tls)
         if not options.verify:
             trust.check_hostname = False
             trust.verify_mode = ssl.CERT_NONE
-    return aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
+        headers=headers,
+        max_field_size=64 * 1024,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield AiohttpClient(session, options)
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -115,7 +111,7 @@ class AiohttpClient:
             return answer
 
         try:
-            return await self._retried(call, attempt, retry_for)
+            return await self._retry(call, attempt, retry_for)
         except http.HttpStatusError as error:
             return error.answer
 
@@ -140,7 +136,7 @@ class AiohttpClient:
                 self._options.on_attempt(response.status)
                 return response
 
-            yield AiohttpStream(await self._retried(call, attempt), str(call))
+            yield AiohttpStream(await self._retry(call, attempt), str(call))
 
     async def _begin(self, stack: AsyncExitStack, call: _Call) -> aiohttp.ClientResponse:
         return await stack.enter_async_context(
@@ -169,7 +165,7 @@ class AiohttpClient:
         links = {str(relation): str(link["url"]) for relation, link in response.links.items() if "url" in link}
         return http.HttpAnswer(str(call), response.status, response.headers, bytes(body), links, number)
 
-    async def _retried(
+    async def _retry(
         self, call: _Call, attempt: Callable[[int], Awaitable[T]], retry_for: timedelta | None = None
     ) -> T:
         budget = (self._options.retry_for if retry_for is None else retry_for).total_seconds()
@@ -216,7 +212,7 @@ class AiohttpClient:
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._options.on_attempt(None)
-            raise _translated(str(call), error, made) from error
+            raise _translate(str(call), error, made) from error
 
 
 class AiohttpStream(msgspec.Struct, frozen=True):
@@ -236,7 +232,7 @@ class AiohttpStream(msgspec.Struct, frozen=True):
             async for piece in self.response.content.iter_any():
                 yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _translated(self.request, error, 1) from error
+            raise _translate(self.request, error, 1) from error
 
 
 def _url(url: str, params: http.Parameters) -> URL:
@@ -268,7 +264,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, wait.total_seconds())
 
 
-def _translated(request: str, error: Exception, made: int) -> http.HttpError:
+def _translate(request: str, error: Exception, made: int) -> http.HttpError:
     text = f"{request}: {_words(error)}"
     match error:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():

@@ -46,10 +46,20 @@ def encode_query(query: RecordQuery) -> str:
     Raises:
         UnsupportedQuery: the grammar cannot express a condition.
     """
-    conditions = list(flattened(query.where))
+    conditions = list(flatten(query.where))
     if query.released:
         raise UnsupportedQuery("the wire contract has no lake: leave 'released' out")
-    _refuse_unsupported(conditions)
+    for condition in conditions:
+        if isinstance(condition, queries.IsOpen):
+            raise UnsupportedQuery(
+                "the wire contract cannot ask for open records only: leave the condition out, and select the records "
+                "without a stop time from the answer"
+            )
+        if not has_words(condition):
+            raise UnsupportedQuery(
+                "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
+                "ask for more records, and select from the answer"
+            )
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
     if query.limit is not None:
@@ -83,7 +93,7 @@ def encode_for_api(query: RecordQuery) -> str:
     Raises:
         UnsupportedQuery: the grammar cannot express a condition.
     """
-    conditions = list(flattened(query.where))
+    conditions = list(flatten(query.where))
     others = tuple(each for each in conditions if not isinstance(each, tuple(_FLAGS)))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
@@ -113,20 +123,6 @@ def record_path(record_id: str) -> str:
     return f"/record/{quote(record_id, safe='')}"
 
 
-def _refuse_unsupported(conditions: Iterable[queries.Condition]) -> None:
-    for condition in conditions:
-        if isinstance(condition, queries.IsOpen):
-            raise UnsupportedQuery(
-                "the wire contract cannot ask for open records only: leave the condition out, and select the records "
-                "without a stop time from the answer"
-            )
-        if not has_words(condition):
-            raise UnsupportedQuery(
-                "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
-                "ask for more records, and select from the answer"
-            )
-
-
 def _ids(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
     wanted = list(dict.fromkeys(each.record_id for each in conditions if isinstance(each, queries.IdEquals)))
     if len(wanted) > 1:
@@ -138,9 +134,9 @@ def _times(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
     bounds: dict[str, list[tuple[queries.Comparison, datetime]]] = {}
     for each in conditions:
         if isinstance(each, queries.TimeCompares):
-            bounds.setdefault(each.field.value, []).extend(_without_equals(each.comparison, each.moment))
+            bounds.setdefault(each.field.value, []).extend(_drop_equals(each.comparison, each.moment))
     for name, given in bounds.items():
-        yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merged(given))
+        yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merge(given))
 
 
 def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
@@ -148,9 +144,9 @@ def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
         bound
         for each in conditions
         if isinstance(each, queries.RuntimeCompares)
-        for bound in _without_equals(each.comparison, each.seconds)
+        for bound in _drop_equals(each.comparison, each.seconds)
     ]
-    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merged(given))
+    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merge(given))
 
 
 def _components(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
@@ -167,7 +163,7 @@ def _equal(name: str, given: Sequence[tuple[queries.Comparison, int]]) -> Iterat
     equal = {amount for comparison, amount in given if comparison is queries.Comparison.EQUALS}
     if len(equal) > 1:
         raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
-    yield from _merged([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
+    yield from _merge([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
     yield from ((queries.Comparison.EQUALS, amount) for amount in equal)
 
 
@@ -187,13 +183,13 @@ def _order(order: queries.Order) -> Iterator[Pair]:
         yield f"sort_by[{'desc' if order.descending else 'asc'}]", order.field.value
 
 
-def _without_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:
+def _drop_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:
     if comparison is queries.Comparison.EQUALS:
         return ((queries.Comparison.GTE, value), (queries.Comparison.LTE, value))
     return ((comparison, value),)
 
 
-def _merged(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
+def _merge(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
     """Yield the strictest lower and the strictest upper bound."""
     lower = [bound for bound in bounds if bound[0] in _LOWER]
     upper = [bound for bound in bounds if bound[0] in _UPPER]
@@ -214,11 +210,11 @@ _COMPARE: Final = {
 }
 
 
-def flattened(condition: query.Condition) -> Iterator[query.Condition]:
+def flatten(condition: query.Condition) -> Iterator[query.Condition]:
     """Yield the conditions that must all be true, with nested ``AllOf`` resolved."""
     if isinstance(condition, query.AllOf):
         for inner in condition.conditions:
-            yield from flattened(inner)
+            yield from flatten(inner)
     else:
         yield condition
 
@@ -235,7 +231,12 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
         case query.IsOpen():
             return record.stop_time is None
         case query.ImplausibleCpuTime():
-            return _is_implausible(record)
+            runtime, names = record.runtime, ("TotalCPU", "Cores", "CoreSeconds")
+            if runtime is None or runtime < 0:
+                return False
+            amounts = [amount_of(record, name) for name in names]
+            cpu, cores, total = [None if amount is None else min(amount, MAX_AMOUNT) for amount in amounts]
+            return _EXCESS.holds(cpu, runtime, cores, total)
         case query.TimeCompares(field, comparison, moment):
             time = record.start_time if field is query.TimeField.START else record.stop_time
             return time is not None and _COMPARE[comparison](time, moment)
@@ -255,12 +256,3 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
             return bool(_COMPARE[comparison](place, (moment, record_id.encode())))
         case query.ComponentCompares(name, comparison, amount):
             return any(each.name == name and _COMPARE[comparison](each.amount, amount) for each in record.components)
-
-
-def _is_implausible(record: Record) -> bool:
-    runtime, names = record.runtime, ("TotalCPU", "Cores", "CoreSeconds")
-    if runtime is None or runtime < 0:
-        return False
-    amounts = [amount_of(record, name) for name in names]
-    cpu, cores, total = [None if amount is None else min(amount, MAX_AMOUNT) for amount in amounts]
-    return _EXCESS.holds(cpu, runtime, cores, total)

@@ -73,7 +73,7 @@ def sums_query(first_day: date, sites: Collection[str] | None = None) -> Aggrega
     return AggregateQuery(ended, _BY, _CORES)
 
 
-def capped(total: int) -> int:
+def cap(total: int) -> int:
     """Return the sum, capped for the wire."""
     return min(total, _LARGEST)
 
@@ -85,5 +85,5 @@ def day_sums(answer: Aggregates) -> list[DaySums]:
         site, day = group.key
         if isinstance(day, date):  # every finished record has one
             sums = (group.records, group.runtime, group.usage[0].sums.amount_runtime)
-            found.append(DaySums(str(site or ""), day, *map(capped, sums)))
+            found.append(DaySums(str(site or ""), day, *map(cap, sums)))
     return found

@@ -9,23 +9,28 @@ from msgspec.structs import replace
 from auditord.config.documents import Document
 from auditord.config.faults import fault, suggestion
 from auditord.config.kinds import InstalledKinds
-from auditord.config.listen import TcpListen, UnixListen, written
+from auditord.config.listen import TcpListen, UnixListen, to_option
 from auditord.config.model import Configuration, kind_of, source_of
 from auditord_hookspecs import InstanceConfig
 
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
     """Return a line per fault."""
+    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
+    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
+    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
+    prefixes = {name: prefix for name, prefix in found.items() if prefix}
     return [
         *exposures(configuration, document),
-        *_shared_names(configuration, document),
-        *_shared_sources(configuration, kinds, document),
-        *_fed_from_themselves(configuration, document),
-        *_unknown_roles(configuration, kinds, document),
+        *_find_shared_names(configuration, document),
+        *_find_wrong_names(configuration, prefixes, document),
+        *_find_shared_prefixes(configuration, prefixes, document),
+        *_find_self_feeding(configuration, document),
+        *_find_unknown_roles(configuration, kinds, document),
     ]
 
 
-def _shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
+def _find_shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
     """Yield faults for equal names of a collector and a plugin: state, metrics and log use the name."""
     for name in configuration.plugins:
         if name in configuration.collectors:
@@ -33,14 +38,14 @@ def _shared_names(configuration: Configuration, document: Document) -> Iterator[
             yield fault(document, ("plugins", name), f"a collector has the same name ({where}): choose another one")
 
 
-def _fed_from_themselves(configuration: Configuration, document: Document) -> Iterator[str]:
+def _find_self_feeding(configuration: Configuration, document: Document) -> Iterator[str]:
     for name, sender in configuration.senders.items():
         if kind_of(sender) == "local" and source_of(sender) != "collectors":
             text = "records from the API are already in the record store: set it to collectors, or remove it"
             yield fault(document, ("senders", name, "from"), text)
 
 
-def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
+def _find_unknown_roles(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
     known = configuration.access.known_roles()
     for name, config in configuration.authenticators.items():
         kind = kinds.authenticators[kind_of(config)]
@@ -53,14 +58,6 @@ def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document
                 yield fault(
                     document, ("authenticators", name), f"{text}: see 'Rows of one's own' in the manual on access"
                 )
-
-
-def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
-    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
-    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
-    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
-    prefixes = {name: prefix for name, prefix in found.items() if prefix}
-    return [*_named_wrongly(configuration, prefixes, document), *_shared_prefixes(configuration, prefixes, document)]
 
 
 def _same_source(instance: InstanceConfig) -> str | None:
@@ -78,7 +75,7 @@ def _first_source(name: str, collectors: Mapping[str, InstanceConfig]) -> str:
     return chain[-1]
 
 
-def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+def _find_wrong_names(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
     for name, prefix in prefixes.items():
         other = _same_source(configuration.collectors[name])
         path = ("collectors", name, "same_source_as")
@@ -90,7 +87,9 @@ def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], do
             yield fault(document, path, f"{text}: use the same one, or each job would be counted twice")
 
 
-def _shared_prefixes(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+def _find_shared_prefixes(
+    configuration: Configuration, prefixes: Mapping[str, str], document: Document
+) -> Iterator[str]:
     first: dict[str, str] = {}
     for name, prefix in prefixes.items():
         source = _first_source(name, configuration.collectors)
@@ -136,7 +135,7 @@ def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, has_login: bo
                 address=each,
                 lacking="no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login",
                 danger=_UNENCRYPTED if has_login else _OPEN_TO_ALL,
-                listen=", ".join(json.dumps(written(other)) for other in closed),
+                listen=", ".join(json.dumps(to_option(other)) for other in closed),
             )
 
 
@@ -144,5 +143,5 @@ def _beside_tls(listen: Sequence[TcpListen | UnixListen]) -> Iterator[str]:
     secure = next((each for each in listen if isinstance(each, TcpListen) and each.tls is not None), None)
     for each in listen:
         if isinstance(each, TcpListen) and each.tls is None and secure is not None:
-            others = ", ".join(json.dumps(written(other)) for other in listen if other != each)
+            others = ", ".join(json.dumps(to_option(other)) for other in listen if other != each)
             yield _BESIDE.format(address=each, secure=secure, others=others)

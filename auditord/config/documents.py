@@ -68,9 +68,9 @@ class Document(msgspec.Struct, frozen=True):
             path = path[:-1]
         return self.origins.get(path, DEFAULT)
 
-    def merged_with(self, other: "Document") -> "Document":
+    def merge(self, other: "Document") -> "Document":
         """Return both merged; ``other`` takes precedence. Mappings are merged at every depth, other values replaced."""
-        replaced = list(_replaced((), self.values, other.values))
+        replaced = list(_replace((), self.values, other.values))
         kept = {
             path: origin
             for path, origin in self.origins.items()
@@ -88,10 +88,10 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _replaced(at: Path, below: Mapping[str, Any], above: Mapping[str, Any]) -> Iterator[Path]:
+def _replace(at: Path, below: Mapping[str, Any], above: Mapping[str, Any]) -> Iterator[Path]:
     for key in below.keys() & above.keys():
         if is_section(below[key]) and is_section(above[key]):
-            yield from _replaced((*at, key), below[key], above[key])
+            yield from _replace((*at, key), below[key], above[key])
         else:
             yield (*at, key)
 

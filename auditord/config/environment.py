@@ -31,11 +31,19 @@ def read_environment(environ: Mapping[str, str], below: Document, models: Instan
     """
     named = sorted(environ.items())
     variables = {name: value for name, value in named if name.startswith(PREFIX) and name != FILES_VARIABLE}
-    settings = _settings(_instances(below.values, variables), models)
+    instances = _instances(below.values, variables)
+    sections: dict[str, dict[str, Any]] = {section: {} for section in INSTANCE_SECTIONS}
+    for section, name, kind in instances:
+        if model := models.get(section, {}).get(kind):
+            sections[section][f"instance_{name}"] = (model | None, Field(default=None, alias=name))
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in Configuration.model_fields.items()}
+    for section, options in sections.items():
+        fields[section] = (create_model(section.title(), **options), None)
+    settings = create_model("Settings", __base__=_Settings, **fields)
     document, faults = Document(), list[str]()
     for name, value in variables.items():
         try:
-            document = document.merged_with(_document(name, value, settings))
+            document = document.merge(_document(name, value, settings))
         except ConfigurationError as error:
             faults.append(str(error))
     if faults:
@@ -77,18 +85,6 @@ def _instances(values: Mapping[str, Any], variables: Mapping[str, str]) -> Itera
         path = _path(name)
         if len(path) == 3 and path[0] in INSTANCE_SECTIONS and path[2] == "kind":  # noqa: PLR2004 section, name, kind
             yield path[0], path[1], kind
-
-
-def _settings(instances: Iterator[tuple[str, str, str]], models: InstanceModels) -> type[BaseSettings]:
-    """Return a settings model with a field per instance, so that each option is parsed by its type."""
-    sections: dict[str, dict[str, Any]] = {section: {} for section in INSTANCE_SECTIONS}
-    for section, name, kind in instances:
-        if model := models.get(section, {}).get(kind):
-            sections[section][f"instance_{name}"] = (model | None, Field(default=None, alias=name))
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in Configuration.model_fields.items()}
-    for section, options in sections.items():
-        fields[section] = (create_model(section.title(), **options), None)
-    return create_model("Settings", __base__=_Settings, **fields)
 
 
 class _Settings(BaseSettings):

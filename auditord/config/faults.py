@@ -79,12 +79,12 @@ def _inner(root: Schema, section: Schema, values: Any, key: str | int) -> Iterat
         if isinstance(key, int):
             each = variant.get("items")
         else:
-            each = variant.get("properties", {}).get(key) or _named(variant)
+            each = variant.get("properties", {}).get(key) or _find_member(variant)
         if is_section(each):
             yield each
 
 
-def _named(variant: Schema) -> Any:
+def _find_member(variant: Schema) -> Any:
     patterns = variant.get("patternProperties", {})
     return next(iter(patterns.values()), variant.get("additionalProperties"))
 
@@ -130,7 +130,7 @@ def suggestion(name: str, allowed: Collection[str]) -> str:
     return f"{meant} (allowed: {', '.join(sorted(allowed))})" if allowed else meant
 
 
-def dotted(path: Path) -> str:
+def join_path(path: Path) -> str:
     """Return a path as people write it: ``collectors.slurm.sites[0].name``."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
@@ -138,7 +138,7 @@ def dotted(path: Path) -> str:
 def fault(document: Document, path: Path, text: str) -> str:
     """Return a line with the place and the text of a fault."""
     origin = document.origin(path)
-    return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), dotted(path), text) if part)
+    return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), join_path(path), text) if part)
 
 
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
@@ -243,10 +243,10 @@ def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
 def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
     message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
-    return f"{message}{quoted}{_meant(details)}"
+    return f"{message}{quoted}{_suggest(details)}"
 
 
-def _meant(details: ErrorDetails) -> str:
+def _suggest(details: ErrorDetails) -> str:
     """Return the most similar allowed value."""
     allowed = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
     likely = get_close_matches(str(details["input"]).lower(), {each.lower() for each in allowed}, n=1)

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import BaseModel, SecretStr
 
 from auditord.config.documents import Path as OptionPath
-from auditord.config.faults import dotted
+from auditord.config.faults import join_path
 from auditord.config.listen import TcpListen
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord_hookspecs import Section
@@ -22,7 +22,7 @@ MADE_LATER: Final = frozenset({"state_dir", "folder", "results", "spool", "path"
 def missing_files(configuration: Configuration, is_readable: Callable[[Path], bool]) -> list[str]:
     """Return a line for each unreadable file, with its option. Disabled instances are left out."""
     return [
-        f"{dotted(path)}: {value} does not exist, or this user may not read it"
+        f"{join_path(path)}: {value} does not exist, or this user may not read it"
         for path, value in _values_in(configuration)
         if isinstance(value, Path) and path[-1] not in MADE_LATER and not is_readable(value)
     ]

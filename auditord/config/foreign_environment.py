@@ -34,7 +34,7 @@ def read_foreign_environment(
                 translated = translate(given, files.values)
             except ValueError as error:
                 raise ConfigurationError(str(error)) from error
-            document = document.merged_with(_options(translated, environ))
+            document = document.merge(_options(translated, environ))
     return document
 
 
@@ -46,15 +46,13 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
             _log.warning("%s: ignored, because %s is set; remove it", variables, ours)
             continue
         if variables:
-            shown = _shown(option, value)
+            shown = _show(option, value)
             _log.warning(
                 "%s: accepted as a variable of %s; set %s=%s instead", variables, translated.origin, ours, shown
             )
         origin = Origin(f"environment variable {variables}" if variables else f"default of {translated.origin}")
         section, name = option.split(".")
-        document = document.merged_with(
-            Document({section: {name: value}}, {(section,): origin, (section, name): origin})
-        )
+        document = document.merge(Document({section: {name: value}}, {(section,): origin, (section, name): origin}))
     for variable in sorted(translated.dropped):
         _log.warning(
             "%s: ignored: %s's server has this variable, auditord does not; see `auditord config import`",
@@ -63,7 +61,7 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
     return document
 
 
-def _shown(option: str, value: Any) -> str:  # Any: as the configuration has it
+def _show(option: str, value: Any) -> str:  # Any: as the configuration has it
     if option == _SECRET:
         return "file:/path"  # never show the secret; a reference to a file is better than a variable
     return value if isinstance(value, str) else json.dumps(value)

@@ -76,7 +76,7 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file is not structured as expected
             raise ConfigurationError(f"{file} cannot be imported, {importer.owner} would refuse it: {error}") from error
         if imported is not None:
-            return _Source(file, imported if importer.whole else _without_level(imported))
+            return _Source(file, imported if importer.whole else _drop_level(imported))
     if unknown := _unknown_option(document, importers):
         raise ConfigurationError(
             f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
@@ -85,7 +85,7 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
         [
             *sorted(f"{kind.title}'s server" for kind in kinds.importers.values() if kind.import_config),
             *sorted(f"its {name} collector" for name, kind in kinds.collectors.items() if kind.import_config),
-            *sorted(_replaced(name) for name, kind in kinds.plugins.items() if kind.import_config),
+            *sorted(_describe_replaced(name) for name, kind in kinds.plugins.items() if kind.import_config),
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; check the spelling of its options")
@@ -124,7 +124,7 @@ def _importers(kinds: InstalledKinds, others: Sequence[FileDocument]) -> Iterato
             yield _Importer(_AUDITOR, collector.import_config)
     for name, plugin in kinds.plugins.items():
         if plugin.import_config is not None:
-            yield _Importer(_replaced(name), plugin.import_config)
+            yield _Importer(_describe_replaced(name), plugin.import_config)
     for kind in kinds.importers.values():
         yield from _server_importer(kind, others)
 
@@ -134,11 +134,11 @@ def _server_importer(kind: ImporterKind[Any], others: Sequence[FileDocument]) ->
         yield _Importer(kind.title, lambda document: translate(document, others), whole=True)
 
 
-def _replaced(plugin: str) -> str:
+def _describe_replaced(plugin: str) -> str:
     return f"the program that the plugin {plugin} replaces"
 
 
-def _without_level(imported: ImportedConfig) -> ImportedConfig:
+def _drop_level(imported: ImportedConfig) -> ImportedConfig:
     """Return the document without one component's log level, since the daemon has a single one."""
     if _LEVEL not in imported.sections:
         return imported

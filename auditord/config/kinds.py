@@ -84,7 +84,7 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     return [
         *_unshown_users(configuration),
         *_many_labels(configuration),
-        *_undelivered(configuration, kinds),
+        *_find_undelivered(configuration, kinds),
         *(
             f"collectors.{name}: {remark}"
             for name, config in configuration.collectors.items()
@@ -109,7 +109,7 @@ def needed(configuration: Configuration, kinds: InstalledKinds) -> Mapping[str, 
     return found
 
 
-def _undelivered(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+def _find_undelivered(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     """Return a remark for each needed component that no enabled collector delivers, unless one's are unknown."""
     collectors = [each for each in configuration.collectors.values() if each.enabled]
     provided = [kinds.collectors[kind_of(each)].provides for each in collectors]
@@ -144,7 +144,7 @@ def _many_labels(configuration: Configuration) -> list[str]:
     return [f"ui.labels: {text} the Usage page needs, at most {MANY_LABELS}"]
 
 
-def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+def list_audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     """Return the enabled collectors that have an inventory of their source."""
     return [
         name
@@ -163,7 +163,7 @@ def why_not_audited(kind: CollectorKind[Any], config: InstanceConfig) -> str | N
     return None if kind.no_inventory is None else kind.no_inventory(config)
 
 
-def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
+def make_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
     """Return all enabled transforms as one, in the order of the configuration, or None without transforms."""
     sections = [each for each in configuration.transforms.values() if each.enabled]
     transforms = [kinds.transforms[kind_of(section)].make(section) for section in sections]
@@ -174,7 +174,7 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
     steps = tuple(transforms)
 
     def transform(record: Record) -> Record:
-        changed = _with_own_meta(record)
+        changed = record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
         for each in steps:
             changed = each(changed)
         if (changed.record_id, changed.start_time, changed.stop_time) != (
@@ -188,11 +188,6 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
         return changed
 
     return transform
-
-
-def _with_own_meta(record: Record) -> Record:
-    # Records of one body share their meta (auditord_hookspecs.wire), and a transform may change it in place.
-    return record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
 
 
 Model: TypeAlias = type[InstanceConfig]

@@ -96,7 +96,7 @@ class ListenSection(Section):
             raise ValueError("mode is for unix sockets only: remove it")
         return self
 
-    def resolved(self) -> TcpListen | UnixListen:
+    def resolve(self) -> TcpListen | UnixListen:
         """Return the address."""
         match parse_listen(self.address):
             case UnixListen(path):
@@ -112,17 +112,14 @@ def parse_listen(value: str) -> TcpListen | UnixListen:
         ValueError: the text has another form.
     """
     if value.startswith("unix:"):
-        return _unix(value.removeprefix("unix:"))
+        path = value.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise ValueError(f"'unix:{path}' needs an absolute path, such as unix:/run/auditord/api.sock")
+        return UnixListen(Path(path))
     host, colon, port = value.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
         raise ValueError(f"'{value}' is not a listen address: {_FORMS}")
     return TcpListen(_host(host, value), int(port))
-
-
-def _unix(path: str) -> UnixListen:
-    if not path.startswith("/"):
-        raise ValueError(f"'unix:{path}' needs an absolute path, such as unix:/run/auditord/api.sock")
-    return UnixListen(Path(path))
 
 
 def _host(host: str, value: str) -> str:
@@ -135,7 +132,7 @@ def _host(host: str, value: str) -> str:
     return host
 
 
-def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: plain values
+def to_option(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: plain values
     """Return an address as written in the configuration: text unless it has options."""
     match address:
         case TcpListen(tls=None) | UnixListen(mode=0o660):
@@ -164,7 +161,7 @@ class _Readable:
         return core_schema.no_info_wrap_validator_function(
             _read,
             handler.generate_schema(ListenSection),
-            serialization=core_schema.plain_serializer_function_ser_schema(written),
+            serialization=core_schema.plain_serializer_function_ser_schema(to_option),
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -172,7 +169,7 @@ class _Readable:
         return {"anyOf": [{"type": "string", "examples": examples}, {"type": "integer"}, handler(schema)]}
 
 
-def listed(value: Any) -> Any:  # Any: the value in the file
+def to_list(value: Any) -> Any:  # Any: the value in the file
     """Return a single address as a list, and a port as the default addresses with that port."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return value
@@ -186,7 +183,7 @@ def _read(value: Any, section: Callable[[Any], ListenSection]) -> TcpListen | Un
         return value
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit()):
         value = f"127.0.0.1:{value}"
-    return parse_listen(value) if isinstance(value, str) else section(value).resolved()
+    return parse_listen(value) if isinstance(value, str) else section(value).resolve()
 
 
 Listen: TypeAlias = Annotated[TcpListen | UnixListen, _Readable()]

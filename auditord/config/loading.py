@@ -12,7 +12,7 @@ from auditord.config.documents import Document, is_section
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
 from auditord.config.merging import has_options, read_files, with_state_dir
 from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection
-from auditord.config.secrets import ResolveSecret, referenced
+from auditord.config.secrets import ResolveSecret, keep_references
 from auditord.config.yaml_files import parse
 from auditord.errors import ConfigurationError, refusal
 
@@ -71,7 +71,7 @@ def load_without_instances(
     values = {name: value for name, value in document.values.items() if name not in INSTANCE_SECTIONS}
     try:
         return Configuration.model_validate(
-            with_state_dir(values, environ), context={"resolve_secret": referenced(resolve_secret)}
+            with_state_dir(values, environ), context={"resolve_secret": keep_references(resolve_secret)}
         )
     except ValidationError:
         return None
@@ -103,7 +103,7 @@ def _validate(
     from auditord.config.kinds import configuration_model, models_in_use  # noqa: PLC0415 the same
 
     values = _with_socket(with_state_dir(document.values, environ), environ)
-    context = {"resolve_secret": referenced(resolve_secret)}
+    context = {"resolve_secret": keep_references(resolve_secret)}
     try:
         configuration = configuration_model(models_in_use(models, values)).model_validate(values, context=context)
     except ValidationError:
@@ -126,7 +126,7 @@ def _with_all_kinds(
         raise refusal(describe(error, document, models)) from error
 
 
-def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
+def read_disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
     """Return ``hooks.disabled``, which is needed before the kinds are known. Nothing else is checked.
 
     Raises:
@@ -157,8 +157,8 @@ def _read_all(
         if importers:
             from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds
 
-            document = document.merged_with(read_foreign_environment(environ, document, importers))
-        return document.merged_with(_environment(environ, document, models))
+            document = document.merge(read_foreign_environment(environ, document, importers))
+        return document.merge(_environment(environ, document, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error
 

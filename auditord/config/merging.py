@@ -109,7 +109,7 @@ def read_files(paths: Sequence[Path] | None) -> Document:
     document, faults = Document(), list[str]()
     for path in _files(paths):
         try:
-            document = document.merged_with(_without_empty_sections(read_file(path)))
+            document = document.merge(_drop_empty_sections(read_file(path)))
         except ConfigurationError as error:
             faults += str(error).splitlines()
     if faults:
@@ -135,7 +135,7 @@ def _fragments(path: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith("."))
 
 
-def _without_empty_sections(document: Document) -> Document:
+def _drop_empty_sections(document: Document) -> Document:
     """Remove empty sections, such as ``collectors:`` with only comments, so that they override nothing."""
     values = {key: value for key, value in document.values.items() if value is not None}
     origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}

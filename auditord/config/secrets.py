@@ -60,7 +60,7 @@ class UnreadSecret(SecretStr):
         raise ConfigurationError(f"this needs a secret that cannot be read: {self._reason}")
 
 
-def referenced(resolve: ResolveSecret) -> ResolveSecret:
+def keep_references(resolve: ResolveSecret) -> ResolveSecret:
     """Wrap a resolver so that its secrets can be read again."""
 
     def resolve_again(reference: str) -> SecretStr | None:

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
-from auditord.config.faults import dotted
+from auditord.config.faults import join_path
 from auditord.config.model import Configuration, kind_of, source_of
 from auditord.config.secrets import latest
 from auditord_hookspecs import InstanceConfig
@@ -38,7 +38,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     def as_json(self) -> Mapping[str, Any]:
         """Return the values, and their sources by dotted path."""
-        return {"configuration": self.values, "sources": {dotted(path): name for path, name in self.sources.items()}}
+        return {"configuration": self.values, "sources": {join_path(path): name for path, name in self.sources.items()}}
 
 
 def show(configuration: Configuration, document: Document) -> Shown:
@@ -49,7 +49,7 @@ def show(configuration: Configuration, document: Document) -> Shown:
 
 def plain_values(configuration: Configuration) -> Mapping[str, Any]:
     """Return the values as JSON values, with secrets masked."""
-    values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
+    values: dict[str, Any] = mask_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
     return values
 
 
@@ -73,21 +73,21 @@ def _source(document: Document, path: Path) -> Any:
     return document.origin(path)
 
 
-def without_secrets(value: Any) -> Any:
+def mask_secrets(value: Any) -> Any:
     """Return the value with secrets in URLs, arguments and variables hidden. Options for secrets are masked already."""
     if is_section(value):
         return {
-            key: _hide_variables(each) if key == "environment" and is_section(each) else without_secrets(each)
+            key: _hide_variables(each) if key == "environment" and is_section(each) else mask_secrets(each)
             for key, each in value.items()
         }
     if is_list(value):
         texts = [each for each in value if isinstance(each, str)]
-        return [without_secrets(each) for each in (hide_secrets(texts) if len(texts) == len(value) else value)]
+        return [mask_secrets(each) for each in (hide_secrets(texts) if len(texts) == len(value) else value)]
     return hide_in_text(value) if isinstance(value, str) else value
 
 
 def _hide_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: texts
-    return {name: HIDDEN if names_secret(name) else without_secrets(each) for name, each in variables.items()}
+    return {name: HIDDEN if names_secret(name) else mask_secrets(each) for name, each in variables.items()}
 
 
 _EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})
@@ -134,7 +134,7 @@ def compare(running: Configuration, written: Configuration) -> Changes:
     for section in type(written).model_fields:
         before, after = getattr(running, section), getattr(written, section)
         if section in _EXCHANGEABLE | {"senders"}:
-            for name in _changed_instances(before, after):
+            for name in _find_changed(before, after):
                 fits = section in _EXCHANGEABLE or _may_be_exchanged(before.get(name), after.get(name))
                 instances += [(section, name)] if fits else []
                 restart += [] if fits else [f"{section}.{name}"]
@@ -144,7 +144,7 @@ def compare(running: Configuration, written: Configuration) -> Changes:
     return Changes(list(_differences(paths, plain_values(running), plain_values(written))), instances, restart)
 
 
-def _changed_instances(before: Mapping[str, InstanceConfig], after: Mapping[str, InstanceConfig]) -> Iterator[str]:
+def _find_changed(before: Mapping[str, InstanceConfig], after: Mapping[str, InstanceConfig]) -> Iterator[str]:
     for name in dict.fromkeys((*before, *after)):
         if name not in before or name not in after or _values(before[name]) != _values(after[name]):
             yield name
@@ -172,7 +172,7 @@ def _values(section: Any) -> Any:  # Any: a section of the configuration
 def _differences(paths: Sequence[Path], running: Any, written: Any) -> Iterator[Difference]:  # Any: plain values
     for path in paths:
         found = list(_differing_leaves(path, _at(running, path), _at(written, path)))
-        yield from found or [Difference(dotted(path), "a secret", "another secret")]
+        yield from found or [Difference(join_path(path), "a secret", "another secret")]
 
 
 def _at(values: Any, path: Path) -> Any:  # Any: plain values
@@ -186,10 +186,10 @@ def _differing_leaves(path: Path, running: Any, written: Any) -> Iterator[Differ
         for key in dict.fromkeys((*running, *written)):
             yield from _differing_leaves((*path, key), running.get(key, _ABSENT), written.get(key, _ABSENT))
     elif running != written:
-        yield Difference(dotted(path), _shown(running), _shown(written))
+        yield Difference(join_path(path), _show(running), _show(written))
 
 
-def _shown(value: Any) -> Any:  # Any: plain values
+def _show(value: Any) -> Any:  # Any: plain values
     return None if value is _ABSENT else value
 
 

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from auditord.actions import RUN_SECTIONS, PluginObserver, Section
 from auditord.client import AsyncClient
-from auditord.client.query_string import flattened, has_words, matches
+from auditord.client.query_string import flatten, has_words, matches
 from auditord.config.model import INSTANCE_NAME
 from auditord.contexts.instances import InstanceContext, TaskLog, task_log
 from auditord.database.memory import Occasion, PluginMemory
@@ -138,7 +138,7 @@ class RemoteRecords:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """Yield the matching records in order. Conditions that the wire contract cannot express are checked here."""
-        where = tuple(filter(has_words, flattened(query.where)))
+        where = tuple(filter(has_words, flatten(query.where)))
         # With a limit, the server would count records that are filtered out here. So the client refuses such a query.
         sent = query if query.limit is not None else replace(query, where=AllOf(where))
         async with self._client.stream(sent) as records, aclosing(_filter(records, query.where)) as chosen:

@@ -99,7 +99,7 @@ def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
         outcome.set_exception(error)
 
 
-def installed_entries() -> Sequence[HookEntry]:
+def find_entries() -> Sequence[HookEntry]:
     """Return every entry point of the group, in an order that does not depend on the file system."""
     named = cache(_name_and_version)  # without email.parser, which Distribution.metadata needs
     found = [
@@ -149,7 +149,7 @@ class Hooks(msgspec.Struct, frozen=True):
             HookError: an implementation raised, or returned nothing to iterate; the text names its module.
         """
         for module, implementation in implementations(self.manager, self.modules, name):
-            for value in declared_by(module, implementation, arguments):
+            for value in collect_declared(module, implementation, arguments):
                 yield module, value
 
     def resolve_secret(self, reference: str) -> SecretStr | None:
@@ -191,7 +191,9 @@ def implementations(
     return ((module, by_module[module.module]) for module in modules if module.module in by_module)
 
 
-def declared_by(module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> Sequence[Any]:
+def collect_declared(
+    module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]
+) -> Sequence[Any]:
     """Return all values that one implementation of a declaration yields.
 
     Raises:

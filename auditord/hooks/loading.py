@@ -18,7 +18,7 @@ from auditord.config.faults import suggestion
 from auditord.config.kinds import InstalledKinds, MadeOnUse
 from auditord.config.model import INSTANCE_NAME
 from auditord.errors import HookError
-from auditord.hooks.hooks import HookEntry, HookModule, Hooks, blame, declared_by, implementations, installed_entries
+from auditord.hooks.hooks import HookEntry, HookModule, Hooks, blame, collect_declared, find_entries, implementations
 from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
@@ -66,11 +66,11 @@ class KindCollection:
                 reasons = [f"declares the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
             self.faults += [f"{module} {reason}" for reason in reasons]
             if not reasons:
-                made = partial(_made, module, kind, kind_type, section)
+                made = partial(_make, module, kind, kind_type, section)
                 self.accepted.setdefault(section, {})[kind.name] = made
 
 
-def _made(module: HookModule, declared: Any, kind_type: type, section: str) -> Any:  # Any: kinds of the section
+def _make(module: HookModule, declared: Any, kind_type: type, section: str) -> Any:  # Any: kinds of the section
     """Return a declared kind; import it if it is deferred.
 
     Raises:
@@ -172,13 +172,13 @@ def _wrong_arguments(function: Function, arguments: Sequence[str]) -> str | None
     return None
 
 
-def specified_hooks() -> Mapping[str, Function]:
+def find_specs() -> Mapping[str, Function]:
     """Return the hookspecs, by name."""
     functions = vars(hookspec).items()
     return {name: function for name, function in functions if hasattr(function, f"{PROJECT}_spec")}
 
 
-def implemented_hooks(module: object) -> Mapping[str, Function]:
+def find_implementations(module: object) -> Mapping[str, Function]:
     """Return the functions of a module with ``@hookimpl``, by the hook's name."""
     marked: dict[str, Function] = {}
     for name, function in inspect.getmembers(module, inspect.isroutine):
@@ -208,20 +208,20 @@ def contract_fault(declared: object, distribution: str) -> str | None:
 
 def violations(module: object) -> Iterator[str]:
     """Yield the rules that a hook module breaks: one sentence each, without the module's name."""
-    specs, implemented = specified_hooks(), implemented_hooks(module)
+    specs, implemented = find_specs(), find_implementations(module)
     if not implemented:
         yield f"it implements no hook: is @hookimpl missing?{suggestion('', specs)}"
     for name, function in implemented.items():
         if name not in specs:
             yield f"there is no hook {name}{suggestion(name, specs)}"
         else:
-            yield from _misimplemented(name, function, specs[name])
+            yield from _find_faults(name, function, specs[name])
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if name in specs and name not in implemented and function.__module__ == getattr(module, "__name__", None):
             yield f"the function {name} is not marked with @hookimpl and would never be called"
 
 
-def _misimplemented(name: str, function: Function, spec: Function) -> Iterator[str]:
+def _find_faults(name: str, function: Function, spec: Function) -> Iterator[str]:
     options = getattr(function, f"{PROJECT}_impl")
     if options.get("wrapper") or options.get("hookwrapper"):
         yield f"{name} is a wrapper: each implementation is called on its own here, so there is nothing to wrap"
@@ -271,9 +271,9 @@ def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = No
 def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
     """Load the usable modules, and return them with the faults of the others; see :func:`load_hooks` for arguments.
 
-    Deferred kinds are not loaded: :func:`broken_kinds` does that.
+    Deferred kinds are not loaded: :func:`find_broken_kinds` does that.
     """
-    entries = installed_entries() if entries is None else entries
+    entries = find_entries() if entries is None else entries
     left_out = [
         each.described for each in entries if not {each.described.name, each.described.module}.isdisjoint(disabled)
     ]
@@ -285,7 +285,7 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
     return Survey(loader.finish(), left_out, loader.faults)
 
 
-def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
+def find_broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
     """Load all deferred kinds, and yield their faults, one sentence each."""
     for installed in (*kinds.sections().values(), kinds.importers):
         for name in installed:
@@ -324,7 +324,7 @@ class _Loader:
         except Exception as error:  # noqa: BLE001 even inspecting a module may raise; its fault must name it
             self.faults.append(f"{entry.described} cannot be inspected: {blame(error)}")
         else:
-            self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
+            self._modules.append(replace(entry.described, hooks=tuple(sorted(find_implementations(module)))))
 
     def finish(self) -> Hooks:
         """Return the accepted modules, with their kinds."""
@@ -332,7 +332,7 @@ class _Loader:
         for name in KIND_HOOKS:
             for module, implementation in implementations(self._manager, self._modules, name):
                 try:
-                    collection.add(name, [(module, kind) for kind in declared_by(module, implementation, {})])
+                    collection.add(name, [(module, kind) for kind in collect_declared(module, implementation, {})])
                 except HookError as error:
                     self.faults.append(str(error))
         self.faults += collection.faults

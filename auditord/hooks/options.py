@@ -66,7 +66,10 @@ class _Writer:
             for name, definition in self._kinds(section).items():
                 schema = self._root["$defs"][definition]
                 yield from (f"## {section}: kind {name}", "", *_paragraphs(schema), "")
-                yield from (*self._properties(schema, "", _clock(kinds[section][name])), "")
+                kind = kinds[section][name]
+                periods = {name: getattr(kind, name, None) for name in ("interval", "timeout")}
+                defaults = {name: format_duration(each) for name, each in periods.items() if each is not None}
+                yield from (*self._properties(schema, "", defaults), "")
         yield from ("## Parts of several options", "")
         for name in self._shared:
             schema = self._root["$defs"][name]
@@ -80,17 +83,15 @@ class _Writer:
             if name == "kind" or (schema is self._root and name in INSTANCE_SECTIONS):
                 continue
             default = (defaults or {}).get(name, option.get("default"))
-            yield self._option(path, option, default, needed=name in required)
+            needed = name in required
+            described = option.get("description") or self._resolve(option).get("description", "").partition("\n\n")[0]
+            text = " ".join(described.replace("``", "`").split())
+            words = [text if text.endswith(".") else f"{text}."] if text else []
+            kind = " or ".join(dict.fromkeys(self._types(option)))
+            words.append(f"{kind[:1].upper()}{kind[1:]}{'; required' if needed else _default(option, default)}.")
+            yield f"- `{path}`: {' '.join(words)}"
             for below, at in self._within(option, path):
                 yield from self._properties(below, f"{at}.")
-
-    def _option(self, path: str, option: Schema, default: Any, *, needed: bool) -> str:  # Any: JSON
-        described = option.get("description") or self._resolved(option).get("description", "").partition("\n\n")[0]
-        text = " ".join(described.replace("``", "`").split())
-        words = [text if text.endswith(".") else f"{text}."] if text else []
-        kind = " or ".join(dict.fromkeys(self._types(option)))
-        words.append(f"{kind[:1].upper()}{kind[1:]}{'; required' if needed else _default(option, default)}.")
-        return f"- `{path}`: {' '.join(words)}"
 
     def _types(self, option: Schema) -> Iterator[str]:
         """Yield the words for the type of a value; ``null`` only means that the option is not required."""
@@ -126,16 +127,10 @@ class _Writer:
             if is_section(named):
                 yield from self._within(named, f"{path}.<name>")
 
-    def _resolved(self, option: Schema) -> Schema:
+    def _resolve(self, option: Schema) -> Schema:
         reference = option.get("$ref")
         found: Schema = self._root["$defs"][reference.rpartition("/")[2]] if reference else {}
         return found
-
-
-def _clock(kind: AnyKind) -> Schema:
-    """Return the kind's own defaults of ``interval`` and ``timeout``."""
-    periods = {name: getattr(kind, name, None) for name in ("interval", "timeout")}
-    return {name: format_duration(period) for name, period in periods.items() if period is not None}
 
 
 def _paragraphs(schema: Schema) -> list[str]:
@@ -147,7 +142,7 @@ def _choice(schema: Schema) -> str:
     return ", ".join(_code(each) for each in schema.get("enum", [schema.get("const")]))
 
 
-def _written(value: Any) -> Any:  # Any: JSON
+def _trim(value: Any) -> Any:  # Any: JSON
     """Return a member of a list's default without its empty parts."""
     if not is_section(value):
         return value
@@ -168,7 +163,7 @@ def _default(option: Schema, default: Any) -> str:  # Any: JSON
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):
-        default = [_written(each) for each in default]
+        default = [_trim(each) for each in default]
     if option.get("examples") == ["64MiB"]:
         default = format_size(default)
     return f"; default {_code(default)}"

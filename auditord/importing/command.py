@@ -21,7 +21,7 @@ from auditord.cli.installation import load_installation, readable_disabled_hooks
 from auditord.cli.option_types import INSTANT
 from auditord.cli.progress import ImportProgress
 from auditord.cli.tables import new_table, print_table
-from auditord.config.kinds import configured_transform
+from auditord.config.kinds import make_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.contexts.instances import InstanceContext
@@ -77,7 +77,14 @@ class Findings:
             return
         self.count += 1
         if self._file is not None:
-            self._file.write(_line(problem))
+            document = {
+                "finding": problem.finding.value,
+                "where": problem.where,
+                "reason": problem.reason,
+                "source": problem.source.decode(errors="replace"),
+                "stored": None if problem.stored is None else problem.stored.decode(errors="replace"),
+            }
+            self._file.write(json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n")
         if self.count <= _SHOWN:
             say(f"{problem.finding.value}: {problem.where}: {problem.reason}", err=True)
             say(f"  source: {_short(problem.source)}", err=True)
@@ -112,7 +119,15 @@ def print_report(
             say(f"{counted(twins, 'row shares', 'rows share')} the id of another row (after the conversion)", err=True)
     if findings.unseen:
         say(f"{counted(findings.unseen, 'more problem')} not shown; --problems FILE writes all of them", err=True)
-    _print_remarks(remarks)
+    for remark in remarks:
+        if isinstance(remark, str):
+            say()
+            say(remark)
+        else:
+            table = new_table(*(column.title for column in remark.columns))
+            for row in remark.rows:
+                table.add_row(*map(str, row))
+            print_table(table)
     _print_verdict(findings, of)
 
 
@@ -125,7 +140,10 @@ def report_document(
         **{finding.name.lower(): count for finding, count in compared.counts.items()},
         "stored": stored,
         "problems": findings.count,
-        "remarks": [_as_json(remark) for remark in remarks],
+        "remarks": [
+            remark if isinstance(remark, str) else {"columns": remark.columns, "rows": remark.rows}
+            for remark in remarks
+        ],
     }
 
 
@@ -163,33 +181,6 @@ def _print_verdict(findings: Findings, of: str | None) -> None:
             )
     elif of is not None:
         say("The import is complete.")
-
-
-def _print_remarks(remarks: Sequence[str | Table]) -> None:
-    for remark in remarks:
-        if isinstance(remark, str):
-            say()
-            say(remark)
-        else:
-            table = new_table(*(column.title for column in remark.columns))
-            for row in remark.rows:
-                table.add_row(*map(str, row))
-            print_table(table)
-
-
-def _as_json(remark: str | Table) -> Any:  # Any: JSON
-    return remark if isinstance(remark, str) else {"columns": remark.columns, "rows": remark.rows}
-
-
-def _line(problem: RowProblem) -> bytes:
-    document = {
-        "finding": problem.finding.value,
-        "where": problem.where,
-        "reason": problem.reason,
-        "source": problem.source.decode(errors="replace"),
-        "stored": None if problem.stored is None else problem.stored.decode(errors="replace"),
-    }
-    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def _short(text: bytes) -> str:
@@ -266,8 +257,16 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
     ) -> None:
         if dry_run and (replace or restart):
             raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
-        wanted = _wanted(kind, _checked(kind.config, options), replacing=replace, restart=restart)
-        _take_over(wanted, problems, output, dry_run=dry_run)
+        wanted = _prepare(kind, _validate(kind.config, options), replacing=replace, restart=restart)
+        with Findings.to(problems, missing_is_news=not dry_run) as findings:
+            compared, stored = run_async(_look if dry_run else _import, wanted, findings)
+        remarks = wanted.importer.remarks()
+        if output == "json":
+            write_json(report_document(compared, stored, findings, remarks))
+        else:
+            print_report(compared, stored, findings, remarks, of=None if dry_run else wanted.title)
+        if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
+            raise SystemExit(1)
 
     command.params[:0] = [_parameter(name, field) for name, field in kind.config.model_fields.items()]
     add_config_option(command)
@@ -299,7 +298,7 @@ def _leaves(annotation: object) -> list[object]:
     return [leaf for each in inner for leaf in _leaves(each)] if inner else [annotation]
 
 
-def _checked(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
+def _validate(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
     try:
         return model.model_validate(options)
     except ValidationError as error:
@@ -325,24 +324,12 @@ class _Wanted(msgspec.Struct, frozen=True):
     restart: bool
 
 
-def _wanted(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
+def _prepare(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
     installation = load_installation()
     configuration = installation.configuration
     importer = kind.open(options, InstanceContext("import", kind.name, utc_now, {}))
-    transform = configured_transform(configuration, installation.hooks.kinds)
+    transform = make_transform(configuration, installation.hooks.kinds)
     return _Wanted(configuration, kind.title, importer, transform, replacing, restart)
-
-
-def _take_over(wanted: _Wanted, problems: Path | None, output: str, *, dry_run: bool) -> None:
-    with Findings.to(problems, missing_is_news=not dry_run) as findings:
-        compared, stored = run_async(_look if dry_run else _import, wanted, findings)
-    remarks = wanted.importer.remarks()
-    if output == "json":
-        write_json(report_document(compared, stored, findings, remarks))
-    else:
-        print_report(compared, stored, findings, remarks, of=None if dry_run else wanted.title)
-    if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
-        raise SystemExit(1)
 
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
@@ -355,7 +342,7 @@ async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | No
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
     configuration = wanted.configuration
-    with _owned(configuration):
+    with _own(configuration):
         what = (wanted.importer.name, configuration.store.url, str(wanted.replacing))
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
@@ -371,19 +358,19 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
 
 async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> None:
     provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
-    with ImportProgress("importing") as progress, _without_gc():
+    with ImportProgress("importing") as progress, _disable_gc():
         writer = Writer(store, provenance, wanted.transform, progress.note, wanted.replacing)
-        await writer.write_all(wanted.importer, file, progress.advanced)
+        await writer.write_all(wanted.importer, file, progress.advance)
 
 
 async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Findings) -> Compared:
-    with ImportProgress("comparing") as progress, _without_gc():
+    with ImportProgress("comparing") as progress, _disable_gc():
         comparison = StoreComparison(store, wanted.transform)
-        return await comparison.compare_all(wanted.importer, findings.add, progress.advanced)
+        return await comparison.compare_all(wanted.importer, findings.add, progress.advance)
 
 
 @contextmanager
-def _without_gc() -> Generator[None, None, None]:
+def _disable_gc() -> Generator[None, None, None]:
     """Disable garbage collection, which would search thousands of rows again and again, though they have no cycles."""
     gc.freeze()
     gc.disable()
@@ -395,10 +382,10 @@ def _without_gc() -> Generator[None, None, None]:
 
 
 @contextmanager
-def _owned(configuration: Configuration) -> Generator[None, None, None]:
+def _own(configuration: Configuration) -> Generator[None, None, None]:
     """Lock out other imports with this state folder and, for SQLite, the daemon, which would write the same file."""
     if not is_postgresql(configuration.store.url):
-        with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
+        with _explain(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield
         return
     with own(configuration.state_dir / FOLDER):
@@ -406,7 +393,7 @@ def _owned(configuration: Configuration) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _explained(configuration: Configuration) -> Generator[None, None, None]:
+def _explain(configuration: Configuration) -> Generator[None, None, None]:
     try:
         yield
     except StateInUse as error:

@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.importing.writing import Advanced, in_order, transformed
+from auditord.importing.writing import Advanced, in_order, transform_page
 from auditord.store import Duplicates, Verdict
 from auditord.store.planning import classify
 from auditord.store.rows import Identity, anonymous_hash, content_hash
@@ -99,12 +99,12 @@ class StoreComparison(msgspec.Struct, frozen=True):
         return compared
 
     async def _compare(self, page: ImportPage) -> list[RowProblem]:
-        records = transformed(page, self.transform)
-        stored, deleted = await self._known([each.record_id for each in records if isinstance(each, Record)])
+        records = transform_page(page, self.transform)
+        stored, deleted = await self._look_up([each.record_id for each in records if isinstance(each, Record)])
         found = (_problem(page, place, each, stored, deleted) for place, each in enumerate(records))
         return [problem for problem in found if problem]
 
-    async def _known(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
+    async def _look_up(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
         """Return the stored records with these ids, and the ids that were deleted from the store on purpose."""
         if self.store is None:
             return {}, ()
@@ -132,7 +132,7 @@ def _problem(
         return RowProblem(RowState.DELETED, where, reason, expected)
     if found is None:
         return RowProblem(RowState.MISSING, where, f"{record.record_id} is not in the store", expected)
-    finding, reason = _difference(record, decode_record(found))
+    finding, reason = _WORDS[classify(_identity(decode_record(found)), _identity(record), Duplicates.SAME_RUN)]
     if finding is RowState.SAME:
         return _other_runtime(page, place, record, found)
     return RowProblem(finding, where, f"{record.record_id}: {reason}", expected, found)
@@ -156,11 +156,6 @@ _WORDS = {
     Verdict.DIFFERENT: (RowState.DIFFERENT, "the stored record has other content or another stop time"),
     Verdict.EXISTS: (RowState.OTHER_RUN, "the store has a record of this id with another start time"),
 }
-
-
-def _difference(record: Record, stored: Record) -> tuple[RowState, str]:
-    """Return the state and the reason. Meta in another order and scores in another notation are no difference."""
-    return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 
 
 def _identity(record: Record) -> Identity:

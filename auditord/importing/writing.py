@@ -129,13 +129,18 @@ class Writer(msgspec.Struct, frozen=True):
         file.write(Progressed(position, written=True))
 
     async def _write(self, page: ImportPage) -> None:
-        records = await self._wanted([each for each in transformed(page, self.transform) if isinstance(each, Record)])
-        verdicts = await self._add(records)
+        records = await self._drop_deleted(
+            [each for each in transform_page(page, self.transform) if isinstance(each, Record)]
+        )
+        verdicts = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
+        for verdict in verdicts:
+            if isinstance(verdict, InvalidRecord):
+                self.refused(str(verdict))
         if self.replacing and Verdict.DIFFERENT in verdicts:
             pairs = zip(records, verdicts, strict=True)
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
 
-    async def _wanted(self, records: Sequence[Record]) -> Sequence[Record]:
+    async def _drop_deleted(self, records: Sequence[Record]) -> Sequence[Record]:
         """Leave out records that were deleted from the store; most likely they were in the source by mistake."""
         if self.replacing:
             return records
@@ -154,30 +159,20 @@ class Writer(msgspec.Struct, frozen=True):
             await self.store.amend(corrections, self.provenance)
         except InvalidRecord:
             for correction in corrections:
-                await self._correct_alone(correction)
-
-    async def _correct_alone(self, correction: Amendment) -> None:
-        try:
-            await self.store.amend([correction], self.provenance)
-        except InvalidRecord as error:
-            self.refused(str(error))
-
-    async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | InvalidRecord]:
-        outcomes = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
-        for outcome in outcomes:
-            if isinstance(outcome, InvalidRecord):
-                self.refused(str(outcome))
-        return outcomes
+                try:
+                    await self.store.amend([correction], self.provenance)
+                except InvalidRecord as error:
+                    self.refused(str(error))
 
 
-def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
+def transform_page(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
     """Return the records of a page after the transform, in the form in which they are stored."""
     if transform is None:
         return page.records
-    return [each if isinstance(each, InvalidRecord) else _transformed(each, transform) for each in page.records]
+    return [each if isinstance(each, InvalidRecord) else _transform_record(each, transform) for each in page.records]
 
 
-def _transformed(record: Record, transform: Transform) -> Record | InvalidRecord:
+def _transform_record(record: Record, transform: Transform) -> Record | InvalidRecord:
     try:
         return transform(record)
     except InvalidRecord as error:

@@ -16,9 +16,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs, Sides
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.config.kinds import audited, why_not_audited
-from auditord.config.model import Configuration
-from auditord.config.sections import AuditSection
+from auditord.config.kinds import list_audited, why_not_audited
+from auditord.config.model import AuditSection, Configuration
 from auditord.errors import UnsuitableRequest
 from auditord.hooks import Hooks
 from auditord.metrics import gauge
@@ -144,7 +143,7 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
         return None
 
     def tasks() -> Sequence[str]:
-        return audited(current(), hooks.kinds) if storage.local_senders else ()
+        return list_audited(current(), hooks.kinds) if storage.local_senders else ()
 
     audits = NightlyAudits(section, tasks, actions, storage.spool)
     registry.register(audits)

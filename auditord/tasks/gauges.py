@@ -21,8 +21,7 @@ from prometheus_client.registry import Collector
 
 from auditord import __version__
 from auditord.actions import RUN_SECTIONS
-from auditord.config.model import Configuration
-from auditord.config.sections import DatabaseMetricsSection
+from auditord.config.model import Configuration, DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
 from auditord.errors import StoreUnavailable
 from auditord.health import Health

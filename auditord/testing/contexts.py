@@ -314,7 +314,7 @@ class FakePluginContext(FakeContext):
         """Remove the keys from the stored records, and return the number of changed records."""
         self.redacted.append((tuple(record_ids), tuple(keys)))
         wanted, before = set(record_ids), list(self.stored)
-        self.stored = [_without(record, keys) if record.record_id in wanted else record for record in before]
+        self.stored = [_drop_keys(record, keys) if record.record_id in wanted else record for record in before]
         return sum(new is not old for new, old in zip(self.stored, before, strict=True))
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 nothing is left
@@ -362,7 +362,7 @@ class FakePluginContext(FakeContext):
         self.state = json.loads(as_json(state))
 
 
-def _without(record: Record, keys: Collection[str]) -> Record:
+def _drop_keys(record: Record, keys: Collection[str]) -> Record:
     if record.meta is None or set(keys).isdisjoint(record.meta):
         return record
     return msgspec.structs.replace(record, meta={key: each for key, each in record.meta.items() if key not in keys})

@@ -17,7 +17,7 @@ from anyio.from_thread import start_blocking_portal
 from auditord.config.loading import load
 from auditord.config.model import Configuration, StoreSection
 from auditord.errors import DaemonError, plain_errors
-from auditord.hooks import HookEntry, HookModule, Hooks, installed_entries, load_hooks
+from auditord.hooks import HookEntry, HookModule, Hooks, find_entries, load_hooks
 from auditord.spool import Spool
 from auditord.store.opening import open_store_for_reading
 from auditord.supervisor import run
@@ -151,7 +151,7 @@ def running_daemon(
     reports = Reports()
     given = [_entry(module) for module in [*modules, reports.module()]]
     names = {entry.described.module for entry in given}
-    hooks = load_hooks([], [*(each for each in installed_entries() if each.described.module not in names), *given])
+    hooks = load_hooks([], [*(each for each in find_entries() if each.described.module not in names), *given])
     file = folder / "auditord.json"
     document = {"api": {"listen": ["127.0.0.1:0"]}, **sections, "state_dir": str(folder / "state")}
     file.write_text(msgspec.json.encode(document).decode())  # JSON is YAML, too

@@ -14,7 +14,7 @@ import click
 
 from auditord.cli import auditord
 from auditord.cli import installation as installation_module
-from auditord.hooks import HookEntry, HookModule, Hooks, installed_entries, load_hooks
+from auditord.hooks import HookEntry, HookModule, Hooks, find_entries, load_hooks
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Component, Record, RunConfig, hookimpl
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def auditord_collectors() -> Iterable[CollectorKind[Any]]:
 def load_ours_too() -> Hooks:
     """Every installed hook module, and this one."""
     ours = HookEntry(HookModule("numbers", "numbers_daemon", "tests", "1"), lambda: sys.modules[__name__])
-    return load_hooks([], [*installed_entries(), ours])
+    return load_hooks([], [*find_entries(), ours])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from auditord.actions import Observer
 from auditord.audit.values import AuditReport, AuditRequest, DayCounts
 from auditord.cli import auditord
-from auditord.config.sections import AuditSection
+from auditord.config.model import AuditSection
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from auditord import supervisor
 from auditord.cli.daemon_client import DaemonClient
-from auditord.cli.daemons import connected
+from auditord.cli.daemons import connect
 from auditord.config.loading import load
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration
@@ -113,7 +113,7 @@ async def daemon(files: Files, hooks: Hooks) -> AsyncGenerator[DaemonClient, Non
         group.start_soon(lambda: supervisor.run(files.read(), hooks, ready=ready, now=now, stop=stop, read=files.read))
         with anyio.fail_after(30):
             await begun.wait()
-        async with connected(files.state / CONTROL_FILE) as client:
+        async with connect(files.state / CONTROL_FILE) as client:
             assert client is not None
             yield client
         stop.set()

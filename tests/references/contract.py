@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 import auditord_hookspecs
-from auditord.hooks.loading import Function, specified_hooks
+from auditord.hooks.loading import Function, find_specs
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -26,7 +26,7 @@ marked with `@hookimpl`. `auditord hooks` lists the modules and what they implem
 
 def hooks_markdown() -> str:
     """Return the whole reference, for ``auditord manual hooks``."""
-    return "\n".join([_HOOKS, *(line for function in specified_hooks().values() for line in _hook_lines(function))])
+    return "\n".join([_HOOKS, *(line for function in find_specs().values() for line in _hook_lines(function))])
 
 
 def signature(function: Function) -> str:

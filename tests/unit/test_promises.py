@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import auditord_hookspecs
 from auditord.cli import auditord
-from auditord.hooks.loading import specified_hooks
+from auditord.hooks.loading import find_specs
 from auditord.manual import text_of
 from auditord.web.api.document import described
 from auditord.web.api.handlers import API
@@ -64,7 +64,7 @@ def contract() -> Iterator[str]:
         exported = getattr(auditord_hookspecs, name)
         if inspect.isclass(exported):
             yield from (f"{name}.{member}" for member in _members(exported))
-    for name, function in specified_hooks().items():
+    for name, function in find_specs().items():
         yield from (f"{name}({argument})" for argument in ("", *inspect.signature(function).parameters))
 
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from auditord.cli.demo_run import made_up_records
+from auditord.cli.demo_run import make_up_records
 from auditord.duplicates import Duplicates
 from auditord.store import Provenance
 from auditord.store.opening import open_store
@@ -60,7 +60,7 @@ PLUGINS: Final[dict[str, Any]] = {  # Any: as in a file
 
 def many_records(now: datetime) -> Iterator[Record]:
     """The made-up site, again and again under other ids."""
-    made = list(made_up_records(now))
+    made = list(make_up_records(now))
     for number in range(RECORDS):
         turn, at = divmod(number, len(made))
         record = made[at]

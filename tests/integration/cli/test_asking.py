@@ -15,7 +15,7 @@ from auditord.cli import auditord
 from auditord.cli import installation as installation_module
 from auditord.client.exchange import UnsupportedQuery
 from auditord.client.query_string import encode_for_api
-from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks
+from auditord.hooks import HookEntry, HookModule, find_entries, load_hooks
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import (
     Batch,
@@ -79,7 +79,7 @@ def command_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLi
     ours = HookEntry(HookModule("asking_kinds", "asking_kinds", "(test)", "0"), lambda: module)
     sections = {"collectors": {"jobs": {"kind": "jobs", "interval": "1d"}, "off": {"kind": "jobs", "enabled": False}}}
     with running_daemon(folder, sections, [module]) as daemon, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(installation_module, "load_installed_hooks", lambda: load_hooks([], [*installed_entries(), ours]))
+        patch.setattr(installation_module, "load_installed_hooks", lambda: load_hooks([], [*find_entries(), ours]))
         assert daemon.finish_run("jobs").records == len(RECORDS)
         yield CommandLine(daemon, folder / "auditord.json")
 

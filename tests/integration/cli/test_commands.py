@@ -226,8 +226,8 @@ def broken_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     entry = EntryPoint("broken", "acme_broken", "auditord.hooks")
     described = hooks.HookModule("broken", "acme_broken", "acme", "1.2")
-    found = [*hooks.installed_entries(), hooks.HookEntry(described, entry.load)]
-    monkeypatch.setattr("auditord.hooks.loading.installed_entries", lambda: found)
+    found = [*hooks.find_entries(), hooks.HookEntry(described, entry.load)]
+    monkeypatch.setattr("auditord.hooks.loading.find_entries", lambda: found)
 
 
 @pytest.mark.usefixtures("broken_module")

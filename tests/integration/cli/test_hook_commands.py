@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from auditord.cli import auditord, hooks
 from auditord.errors import StoreMismatch
-from auditord.hooks import HookEntry, HookModule, installed_entries, loading
+from auditord.hooks import HookEntry, HookModule, find_entries, loading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord.testing.daemon import running_daemon
@@ -80,8 +80,8 @@ def entry(module: ModuleType) -> HookEntry:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command line with the module installed, on a configuration with one instance."""
-    entries = [*installed_entries(), entry(counting())]
-    monkeypatch.setattr(loading, "installed_entries", lambda: entries)
+    entries = [*find_entries(), entry(counting())]
+    monkeypatch.setattr(loading, "find_entries", lambda: entries)
     file = tmp_path / "a.json"
     plugins = {"mine": {"kind": "count", "enabled": False}}
     file.write_text(json.dumps({"state_dir": str(tmp_path / "state"), "plugins": plugins}))
@@ -197,9 +197,9 @@ def test_what_is_wrong_with_a_module_costs_nobody_else_s_commands(
     bad = ModuleType("acme_bad")
     vars(bad).update(auditord_commands=auditord_commands)
     gone = HookEntry(HookModule("gone", "acme_gone", "acme", "1.2"), broken)
-    monkeypatch.setattr(loading, "installed_entries", lambda: [entry(counting()), entry(bad), gone])
+    monkeypatch.setattr(loading, "find_entries", lambda: [entry(counting()), entry(bad), gone])
     with click.Context(auditord):
-        assert set(hooks.provided_commands({"run"})) == {"count"}
+        assert set(hooks.find_commands({"run"})) == {"count"}
     stderr = capsys.readouterr().err
     assert "out of paper" in stderr
     assert "no module named printer" in stderr
@@ -214,9 +214,9 @@ def test_commands_that_cannot_be_used_are_reported(
 
     bad = ModuleType("acme_bad")
     vars(bad).update(auditord_commands=auditord_commands)
-    monkeypatch.setattr(loading, "installed_entries", lambda: [entry(bad)])
+    monkeypatch.setattr(loading, "find_entries", lambda: [entry(bad)])
     with click.Context(auditord):
-        assert set(hooks.provided_commands({"run"})) == {"fine"}
+        assert set(hooks.find_commands({"run"})) == {"fine"}
     stderr = capsys.readouterr().err
     for text in ("'run', which already exists", "without a name", "yield click commands", "'fine', which already"):
         assert text in stderr

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from auditord.hooks.loading import specified_hooks
+from auditord.hooks.loading import find_specs
 from auditord.manual import text_of
 from auditord.testing.daemon import TestDaemon
 
@@ -41,7 +41,7 @@ def test_every_call_of_the_described_api_is_in_the_reference_and_no_other(audito
     assert set(re.findall(r"^### (.*)$", text_of("routes"), re.MULTILINE)) == wanted
 
 
-@pytest.mark.parametrize("name", specified_hooks())
+@pytest.mark.parametrize("name", find_specs())
 def test_every_hook_has_a_heading_and_no_markup_of_its_docstring(name: str) -> None:
     part = text_of("hooks").partition(f"## {name}\n")[2].partition("\n## ")[0]
     assert f"def {name}(" in part

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.hooks.hooks import HookEntry, HookModule, installed_entries
+from auditord.hooks.hooks import HookEntry, HookModule, find_entries
 from auditord.store.opening import open_store_for_reading
 from auditord.testing import make_record
 from auditord_hookspecs import (
@@ -99,11 +99,11 @@ def auditord_importers() -> Iterable[ImporterKind[LedgerOptions]]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    found = [*installed_entries()]
+    found = [*find_entries()]
     module = ModuleType("acme_ledger")
     vars(module)["auditord_importers"] = auditord_importers
     found.append(HookEntry(HookModule("ledger", "acme_ledger", "acme", "1"), lambda: module))
-    monkeypatch.setattr("auditord.hooks.loading.installed_entries", lambda: found)
+    monkeypatch.setattr("auditord.hooks.loading.find_entries", lambda: found)
     config = tmp_path / "auditord.yml"
     config.write_text(json.dumps({"state_dir": str(tmp_path / "state"), "store": {"url": f"sqlite://{tmp_path}/r.db"}}))
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from auditord.cli import auditord
 from auditord.cli import installation as installation_module
-from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks
+from auditord.hooks import HookEntry, HookModule, find_entries, load_hooks
 from auditord.store.opening import open_store
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import AuditordError, PluginContext, PluginKind, RunConfig, hookimpl
@@ -53,9 +53,7 @@ vars(MODULE).update(auditord_plugins=auditord_plugins)
 @pytest.fixture(autouse=True)
 def known_to_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = HookEntry(HookModule("counting_kinds", "counting_kinds", "(test)", "0"), lambda: MODULE)
-    monkeypatch.setattr(
-        installation_module, "load_installed_hooks", lambda: load_hooks([], [*installed_entries(), ours])
-    )
+    monkeypatch.setattr(installation_module, "load_installed_hooks", lambda: load_hooks([], [*find_entries(), ours]))
 
 
 @contextmanager

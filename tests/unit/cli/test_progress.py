@@ -20,7 +20,7 @@ def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     with ImportProgress("importing", clock, Console(file=StringIO(), force_terminal=False)) as progress:
         for second in range(1, 22):
             clock.now = 100.0 + second
-            progress.advanced(1_000, 0.5 + second / 100)
+            progress.advance(1_000, 0.5 + second / 100)
         progress.note("something [odd]")
     assert capsys.readouterr().err.splitlines() == [
         "importing: 10,000 rows, 60.0%, 1,000/s, about 44 s left",
@@ -35,9 +35,9 @@ def test_a_bar_with_rate_and_remaining_time_on_a_terminal() -> None:
     clock = Clock()
     with ImportProgress("importing", clock, Console(file=screen, force_terminal=True, width=150)) as progress:
         clock.now = 110.0
-        progress.advanced(50_000, 0.25)
+        progress.advance(50_000, 0.25)
         progress.note("something [odd]")
-        progress.advanced(50_000, 0.5)
+        progress.advance(50_000, 0.5)
     text = screen.getvalue()
     assert "100,000 rows, 10,000/s" in text
     assert "50%" in text

@@ -3,7 +3,7 @@ from auditord.config.yaml_files import parse
 
 
 def merged(below: str, above: str) -> Document:
-    return parse(below, "a").merged_with(parse(above, "b"))
+    return parse(below, "a").merge(parse(above, "b"))
 
 
 def test_mappings_are_joined_at_every_depth() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from auditord.config.listen import ListenTls, TcpListen, UnixListen, written
+from auditord.config.listen import ListenTls, TcpListen, UnixListen, to_option
 from auditord.config.model import ApiSection
 
 FILES = {"certificate": "/tls/host.pem", "key": "/tls/host.key"}
@@ -38,7 +38,7 @@ def test_a_unix_socket_has_a_mode() -> None:
 @pytest.mark.parametrize("entry", ["127.0.0.1:80", "unix:/run/a.sock", SECURE, {"address": "unix:/a", "mode": "0600"}])
 def test_what_is_shown_can_be_written(entry: object) -> None:
     (address,) = listen(entry)
-    assert listen(written(address)) == (address,)
+    assert listen(to_option(address)) == (address,)
     assert ApiSection(listen=(address,)).model_dump(mode="json")["listen"] == [entry]
 
 

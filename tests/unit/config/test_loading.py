@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from auditord.config import merging
 from auditord.config.documents import Origin
 from auditord.config.kinds import InstalledKinds
-from auditord.config.loading import Loaded, disabled_hooks, load_with_sources
+from auditord.config.loading import Loaded, load_with_sources, read_disabled_hooks
 from auditord.config.loading import load as load_configuration
 from auditord.config.model import kind_of, source_of
 from auditord.errors import ConfigurationError
@@ -173,12 +173,12 @@ def test_the_home_of_the_state_must_be_known(kinds: InstalledKinds, monkeypatch:
 
 def test_disabled_hooks_are_known_before_the_rest_is_checked(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("hooks: {disabled: [printers]}\ncollectors: {x: {kind: unknown}}\n")
-    assert disabled_hooks([tmp_path / "a.yml"], {"AUDITORD_COLLECTORS__X__SITES": "not json"}) == ("printers",)
+    assert read_disabled_hooks([tmp_path / "a.yml"], {"AUDITORD_COLLECTORS__X__SITES": "not json"}) == ("printers",)
     environ = {"AUDITORD_HOOKS__DISABLED": '["pagelog"]'}
-    assert disabled_hooks([tmp_path / "a.yml"], environ) == ("pagelog",)
+    assert read_disabled_hooks([tmp_path / "a.yml"], environ) == ("pagelog",)
 
 
 def test_a_fault_in_the_hooks_section_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("hooks:\n  disable: [printers]\n")
     with pytest.raises(ConfigurationError, match=r"a\.yml:2: hooks\.disable: .*did you mean 'disabled'"):
-        disabled_hooks([tmp_path / "a.yml"], {})
+        read_disabled_hooks([tmp_path / "a.yml"], {})

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from auditord.config.listen import DEFAULT_LISTEN, TcpListen, UnixListen
 from auditord.config.merging import default_state_dir
-from auditord.config.model import ApiSection, Configuration
-from auditord.config.sections import DatabaseMetricsSection
+from auditord.config.model import ApiSection, Configuration, DatabaseMetricsSection
 from auditord.config.sizes import format_size, parse_size
 from auditord.config.store_url import sqlite_path
 from auditord.duplicates import Duplicates

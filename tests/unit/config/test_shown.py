@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditord.config.shown import without_secrets
+from auditord.config.shown import mask_secrets
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from auditord.config.shown import without_secrets
     ],
 )
 def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
-    assert without_secrets({"url": [url]}) == {"url": [shown]}
+    assert mask_secrets({"url": [url]}) == {"url": [shown]}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auditord.config.kinds import InstalledKinds, configured_transform
+from auditord.config.kinds import InstalledKinds, make_transform
 from auditord.testing import make_record
 from auditord_hookspecs import InstanceConfig, InvalidRecord, Record, Transform, TransformKind
 
@@ -47,7 +47,7 @@ KINDS = InstalledKinds(
 
 def configured(**sections: Marked) -> Transform | None:
     configuration: Any = SimpleNamespace(transforms=sections)  # Any: nothing else is looked at
-    return configured_transform(configuration, KINDS)
+    return make_transform(configuration, KINDS)
 
 
 def test_they_follow_each_other() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import click
 import pytest
 
-from auditord.cli.hooks import provided_commands
+from auditord.cli.hooks import find_commands
 from auditord.errors import HookError
-from auditord.hooks import HookEntry, broken_kinds, load_hooks
+from auditord.hooks import HookEntry, find_broken_kinds, load_hooks
 from auditord_hookspecs import Deferred, InstanceConfig, PluginContext, PluginKind, RunConfig, hookimpl
 
 Install = Callable[..., HookEntry]
@@ -64,7 +64,7 @@ def test_one_that_cannot_be_used_is_named_when_it_is_asked_for(
         kinds.plugins["mail"]
     assert "acme_post (entry point post of acme 1.2)" in str(caught.value)
     assert reason in str(caught.value)
-    assert list(broken_kinds(kinds)) == [str(caught.value)]
+    assert list(find_broken_kinds(kinds)) == [str(caught.value)]
 
 
 def test_its_name_is_looked_at_at_once(install: Install) -> None:
@@ -82,10 +82,10 @@ def test_two_modules_cannot_bring_the_same_one(install: Install) -> None:
 
 
 def test_all_of_the_built_in_ones_can_be_loaded_and_list_their_commands_as_they_are() -> None:
-    assert list(broken_kinds(load_hooks([]).kinds)) == []
+    assert list(find_broken_kinds(load_hooks([]).kinds)) == []
     assert issubclass(load_hooks([]).kinds.collectors["slurm"].config, InstanceConfig)
     with click.Context(click.Command("auditord")):
-        commands = provided_commands(())
+        commands = find_commands(())
     assert {"apel", "open-records", "report", "token", "waldur"} <= commands.keys()
     for name, provided in commands.items():
         assert provided.load().get_short_help_str(200) == provided.help, name

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from auditord import testing
 from auditord.config.files import MADE_LATER
 from auditord.hooks import load_hooks
-from auditord.hooks.loading import specified_hooks
+from auditord.hooks.loading import find_specs
 from auditord.testing import plugin
 from auditord_hookspecs import (
     Batch,
@@ -30,7 +30,7 @@ from tests.references.contract import signature
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "hookspecs/README.md").read_text()
-SPECS = specified_hooks()
+SPECS = find_specs()
 
 each_hook = pytest.mark.parametrize("name", sorted(SPECS))
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from auditord.errors import HookError
-from auditord.hooks import HookEntry, HookModule, hooks, installed_entries, load_hooks, survey
+from auditord.hooks import HookEntry, HookModule, find_entries, hooks, load_hooks, survey
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -84,7 +84,7 @@ def test_modules_say_what_they_implement_and_bring(install: Install) -> None:
 
 
 def test_built_ins_are_loaded_the_same_way() -> None:
-    names = {(entry.described.name, entry.described.distribution) for entry in installed_entries()}
+    names = {(entry.described.name, entry.described.distribution) for entry in find_entries()}
     assert ("secrets", "auditord") in names
     assert load_hooks([]).modules
 

@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 import auditord_hookspecs
-from auditord.hooks.loading import specified_hooks
+from auditord.hooks.loading import find_specs
 from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
 from auditord.testing.contexts import HttpRequest
 from auditord_hookspecs import (
@@ -37,7 +37,7 @@ from tests.references.contract import signature
 
 README = (Path(__file__).parents[3] / "hookspecs/README.md").read_text()
 PAGELOG = Path(__file__).parents[2] / "acceptance/third_party/auditord_pagelog.py"
-SIGNATURES = {signature(hook) for hook in specified_hooks().values()}
+SIGNATURES = {signature(hook) for hook in find_specs().values()}
 BLOCKS: list[str] = [
     block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if block.strip() not in SIGNATURES
 ]
