@@ -227,6 +227,8 @@ def parse_time(text: str) -> datetime:
         year, month, day, hour, minute = map(int, fields)
         moment = datetime(year, month, day, hour, minute, int(second) - leap.seconds, micros, zone)
         return (moment if zone is UTC else in_utc(moment)) + leap
+    except InvalidRecord:  # a ValueError, which already names the time
+        raise
     except (ValueError, OverflowError) as error:
         raise InvalidRecord(f"Parsing '{text[:60]}' failed: {error}") from error
 

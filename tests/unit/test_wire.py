@@ -64,6 +64,13 @@ def test_times_that_cannot_be_kept_are_refused(text: str, reason: str) -> None:
         decode_record(body(start_time=f'"{text}"'))
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00", "2024-02-30T00:00:00Z"])
+def test_a_refused_time_is_named_once(text: str) -> None:
+    with pytest.raises(InvalidRecord) as caught:
+        parse_time(text)
+    assert str(caught.value).count("Parsing") == 1
+
+
 @pytest.mark.parametrize("name", ["\x1c", "\x1d", "\x1e", "\x1f", " \x1f"])
 def test_separators_are_names_to_auditor_and_so_they_are_here(name: str) -> None:
     assert decode_record(body(record_id=json.dumps(name))).record_id == name

@@ -14,6 +14,7 @@ from aiohttp import web
 from auditord.errors import StoreUnavailable
 from auditord.ingest import QUEUED, Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
+from auditord.web.access import audit
 from auditord.web.answers import JSON, json_answer, sendable
 from auditord.web.api.operation import BODY_PROBLEMS, Choice
 from auditord.web.api.records import NDJSON
@@ -159,6 +160,10 @@ class AddHandler(RecordWriter):
         outcomes = await self.ingest.accept(
             part.records, principal, provenance, atomic=False, duplicates=self.duplicates
         )
+        forbidden = [outcome for outcome in outcomes if isinstance(outcome, Forbidden)]
+        if forbidden:
+            others = f", and so have {len(forbidden) - 1} more" if len(forbidden) > 1 else ""
+            audit.refused(request, provenance.principal, f"{forbidden[0]}{others}")
         report_large(part.records, self.metrics)
         verdicts.add(part.with_verdicts(outcomes))
 

@@ -170,3 +170,15 @@ def test_the_audit_log_says_who_acted_and_who_was_refused(site: Site, caplog: py
     assert "expired" in lines[1]["reason"]
     assert "hunter2" not in caplog.text
     assert not [token for token in site.tokens.values() if token in caplog.text]
+
+
+def test_the_audit_log_says_that_records_of_others_were_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "auditord.audit")
+    mine, first, second = (
+        record(name, meta={"site_id": [at]}) for name, at in (("a-9", "A"), ("b-8", "B"), ("b-9", "B"))
+    )
+    Caller(site, "site_a").ask("POST", "/api/v1/records", [mine, first, second])
+    (line,) = [json.loads(line.getMessage()) for line in caplog.records if line.name == "auditord.audit"]
+    assert (line["event"], line["principal"], line["path"]) == ("refused", "tokens:site_a", "/api/v1/records")
+    assert "'b-8'" in line["reason"]
+    assert "1 more" in line["reason"]
