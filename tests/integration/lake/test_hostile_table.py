@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.config.model import Configuration
+from auditord.errors import StoreUnavailable
 from auditord.lake.catalog import LakeRefused
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.opening import ConfiguredLake
@@ -30,6 +32,9 @@ from tests.integration.lake.asked_lake import asked_lake, listed
 from tests.integration.lake.killed import lake_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+pyarrow: Any = import_module("pyarrow")  # Any: it ships no types
+parquet: Any = import_module("pyarrow.parquet")  # Any: the same
 
 CORES: Final = AggregateQuery(usage=(ComponentUsage("Cores"),))
 
@@ -169,6 +174,29 @@ async def test_metadata_that_would_fill_the_memory_is_refused(
 ) -> None:
     os.truncate(which(table), 100 << 30)  # sparse
     with pytest.raises(LakeRefused, match="larger than 256 MiB"):
+        await ask(table, tmp_path)
+
+
+def with_text_as_cores(file: Path) -> None:
+    columns = parquet.read_table(file, partitioning=None)
+    at = columns.schema.get_field_index("cores")
+    parquet.write_table(columns.set_column(at, "cores", pyarrow.array(["x"] * len(columns))), file)
+
+
+def with_other_bytes(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    length = int.from_bytes(content[-8:-4], "little")
+    content[-8 - length : -8] = bytes(each ^ 0x81 for each in content[-8 - length : -8])
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [with_text_as_cores, with_other_bytes])
+async def test_a_damaged_data_file_is_an_unreadable_lake(
+    table: LakeTable, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for file in folder_of(table).glob("data/**/*.parquet"):
+        damage(file)
+    with pytest.raises(StoreUnavailable, match="cannot be read now"):
         await ask(table, tmp_path)
 
 
