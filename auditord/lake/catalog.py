@@ -8,6 +8,7 @@ opened with the operator's settings and below that location.
 
 import os
 import re
+import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -75,6 +76,9 @@ _LOCATION: Final = "auditord.location"
 
 _MOST_METADATA: Final = 256 << 20
 """The largest file of metadata or manifest that is read, in bytes. 500 snapshots with 200 daemons need about 10 MiB."""
+
+_DAMAGED: Final = (EOFError, LookupError, ArithmeticError, MemoryError, RecursionError, TypeError, zlib.error)
+"""What pyiceberg's reader of Avro raises besides ValueError if a manifest is damaged."""
 
 _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
 """Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
@@ -194,7 +198,7 @@ class CatalogTable:
             raise StoreUnavailable(
                 f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
-        except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit) as error:
+        except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit, *_DAMAGED) as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise LakeRefused(
                 f"The metadata of the lake {self.location} cannot be used: restore the catalog from its backup "

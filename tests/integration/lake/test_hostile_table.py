@@ -200,6 +200,14 @@ async def test_a_damaged_data_file_is_an_unreadable_lake(
         await ask(table, tmp_path)
 
 
+@pytest.mark.parametrize("kept", [0.3, 0.5, 0.9])
+async def test_a_truncated_manifest_is_refused(table: LakeTable, tmp_path: Path, kept: float) -> None:
+    manifest = manifest_of(table)
+    os.truncate(manifest, int(manifest.stat().st_size * kept))
+    with pytest.raises(LakeRefused, match="cannot be used"):
+        await ask(table, tmp_path)
+
+
 async def test_a_table_behind_a_link_is_refused(table: LakeTable, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     folder_of(table).rename(elsewhere)
