@@ -78,7 +78,7 @@ _MOST_METADATA: Final = 256 << 20
 """The largest file of metadata or manifest that is read, in bytes. 500 snapshots with 200 daemons need about 10 MiB."""
 
 _DAMAGED: Final = (EOFError, LookupError, ArithmeticError, MemoryError, RecursionError, TypeError, zlib.error)
-"""What pyiceberg's reader of Avro raises besides ValueError if a manifest is damaged."""
+"""Errors of pyiceberg's reader of Avro for a damaged manifest, besides ValueError."""
 
 _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
 """Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
@@ -324,7 +324,7 @@ class LakeFileIO(PyArrowFileIO):
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a path is a regular file, a folder, or missing."""
+    """Return True for a regular file, a folder, and a missing path."""
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = Path(path).stat().st_mode
         return S_ISREG(mode) or S_ISDIR(mode)

@@ -155,7 +155,9 @@ def data_file(table: LakeTable) -> Path:
 
 def manifest_of(table: LakeTable) -> Path:
     with table.load() as opened:
-        [newest, *_] = opened.current_snapshot().manifests(opened.io)  # type: ignore[union-attr]
+        snapshot = opened.current_snapshot()
+        assert snapshot is not None
+        [newest, *_] = snapshot.manifests(opened.io)
     return Path(newest.manifest_path.removeprefix("file://"))
 
 
