@@ -8,9 +8,11 @@ opened with the operator's settings and below that location.
 
 import os
 import re
+import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from threading import Lock
 from typing import Any, Final
 from urllib.parse import urlparse
@@ -72,6 +74,12 @@ _ALLOWED_PROPERTIES: Final = re.compile(
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
 
+_MOST_METADATA: Final = 256 << 20
+"""The largest file of metadata or manifest that is read, in bytes. 500 snapshots with 200 daemons need about 10 MiB."""
+
+_DAMAGED: Final = (EOFError, LookupError, ArithmeticError, MemoryError, RecursionError, TypeError, zlib.error)
+"""Errors of pyiceberg's reader of Avro for a damaged manifest, besides ValueError."""
+
 _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
 """Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
 
@@ -129,13 +137,33 @@ class CatalogTable:
             if self._closed:
                 raise StoreUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
-                _make_file(self._properties["uri"])
+                self._check_file()
                 make = _LakeRestCatalog if self._properties["type"] == "rest" else _LakeSqlCatalog
                 files = {"py-io-impl": f"{__name__}.{LakeFileIO.__name__}", _LOCATION: self.location}
                 self._catalog = make(NAMESPACE, **{**self._properties, **files})
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
+                    event.listen(self._catalog.engine, "do_connect", self._check_file)
             return self._catalog
+
+    def _check_file(self, *_: object) -> None:
+        """Create the private file of a SQLite catalog, since SQLite itself would apply the umask.
+
+        Raises:
+            LakeRefused: it is not a regular file. A link that another writer made would lead to a database of this
+                daemon, such as its record store.
+        """
+        if not self._properties["uri"].startswith("sqlite:"):
+            return
+        file = make_url(self._properties["uri"]).database
+        if file and os.path.lexists(file) and not S_ISREG(os.lstat(file).st_mode):
+            raise LakeRefused(
+                f"The catalog {file} is a link or no regular file: find out who replaced it, and restore it from its "
+                "backup; or name the link's target in lake.catalog."
+            )
+        if file:
+            with suppress(OSError):  # SQLite has the better error message
+                make_private(Path(file))
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
         """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""
@@ -170,19 +198,12 @@ class CatalogTable:
             raise StoreUnavailable(
                 f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
-        except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit) as error:
+        except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit, *_DAMAGED) as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise LakeRefused(
                 f"The metadata of the lake {self.location} cannot be used: restore the catalog from its backup "
                 f"({text:.200})."
             ) from error
-
-
-def _make_file(url: str) -> None:
-    """Create the private file of a SQLite catalog. SQLite itself would apply the umask."""
-    if url.startswith("sqlite:") and (file := make_url(url).database):
-        with suppress(OSError):  # SQLite has the better error message
-            make_private(Path(file))
 
 
 class _LakeSqlCatalog(SqlCatalog):
@@ -260,20 +281,38 @@ class LakeFileIO(PyArrowFileIO):
         """Return (scheme, host or bucket, path) of a file.
 
         Raises:
-            LakeRefused: the file is not below the table's location, or is a symbolic link that leaves it.
+            LakeRefused: the file is not below the table's location, is behind a symbolic link that another writer made,
+                or is a FIFO or a device, which would block its reader.
         """
         parsed = PyArrowFileIO.parse_location(location, properties)
         top = PyArrowFileIO.parse_location(properties[_LOCATION], properties)
         inside = parsed[:2] == top[:2] and f"{parsed[2]}/".startswith(f"{top[2].rstrip('/')}/")
         steps = {".", ".."}.intersection(parsed[2].split("/"))
         if inside and not steps and top[0] == "file":
-            inside = Path(os.path.realpath(parsed[2])).is_relative_to(os.path.realpath(top[2]))
+            warehouse = urlparse(properties["warehouse"]).path  # the operator's, who may use links
+            expected = Path(os.path.realpath(warehouse), os.path.relpath(parsed[2], warehouse))
+            inside = os.path.realpath(parsed[2]) == str(expected) and _is_plain(parsed[2])
         if not inside or steps:
             raise LakeRefused(
                 f"The table of the lake {properties[_LOCATION]} refers to {location!r:.200}, which is not one of its "
-                "files: find out who added it, and roll the table back to an earlier snapshot."
+                "files, or a link or no regular file: find out who added it, and roll the table back to an earlier "
+                "snapshot."
             )
         return parsed
+
+    @override
+    def new_input(self, location: str) -> PyArrowFile:
+        file = super().new_input(location)
+        if location.endswith(".parquet"):
+            return file
+        # pyiceberg reads such a file as a whole, however large it is.
+        if ".gz." in location or len(file) > _MOST_METADATA:
+            raise LakeRefused(
+                f"The table of the lake {self.properties[_LOCATION]} refers to {location!r:.200}, which is compressed "
+                f"or larger than {_MOST_METADATA >> 20} MiB: find out who wrote it, and roll the table back to an "
+                "earlier snapshot."
+            )
+        return file
 
     @override
     def new_output(self, location: str) -> PyArrowFile:
@@ -282,6 +321,14 @@ class LakeFileIO(PyArrowFileIO):
             return super().new_output(location)
         top = urlparse(self.properties["warehouse"]).path
         return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(top))
+
+
+def _is_plain(path: str) -> bool:
+    """Return True for a regular file, a folder, and a missing path."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = Path(path).stat().st_mode
+        return S_ISREG(mode) or S_ISDIR(mode)
+    return True
 
 
 class _LocalFile(PyArrowFile):

@@ -1,9 +1,11 @@
 """Expiry of the lake's snapshots, and deletion of files that no snapshot needs."""
 
+import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
+from stat import S_ISREG
 from typing import Any, Final
 
 from pyiceberg.table import Table
@@ -45,17 +47,31 @@ def delete_strays(table: Table, made_before: datetime) -> int:
     """Delete files that no snapshot refers to; see :meth:`auditord.lake.table.LakeTable.delete_strays`."""
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
     scheme, netloc, path = io.parse_location(table.location(), io.properties)
-    filesystem = io.fs_by_scheme(scheme, netloc)
-    found = filesystem.get_file_info(_fs.FileSelector(path, recursive=True))
     needed = needed_files(table)
+    if scheme == "file":
+        return _delete_local_strays(path, needed, made_before.timestamp())
+    filesystem = io.fs_by_scheme(scheme, netloc)
     strays = [
         each.path
-        for each in found
+        for each in filesystem.get_file_info(_fs.FileSelector(path, recursive=True))
         if each.type == _fs.FileType.File and each.base_name not in needed and each.mtime < made_before
     ]
     for each in strays:
         filesystem.delete_file(each)
     return len(strays)
+
+
+def _delete_local_strays(folder: str, needed: Collection[str], made_before: float) -> int:
+    """Delete files below a folder, by descriptors: pyarrow follows links to folders, which another writer can make."""
+    deleted = 0
+    for _, _, names, descriptor in os.fwalk(folder):
+        for name in set(names).difference(needed):
+            with suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if S_ISREG(status.st_mode) and status.st_mtime < made_before:
+                    os.unlink(name, dir_fd=descriptor)
+                    deleted += 1
+    return deleted
 
 
 def needed_files(table: Table) -> set[str]:

@@ -30,10 +30,8 @@ from auditord_hookspecs import AggregateQuery
 
 _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
-_UNREADABLE: Final = (
-    *(duckdb.IOException, duckdb.InterruptException, duckdb.ConnectionException),
-    *(duckdb.InvalidInputException, OSError),  # raised by Arrow, through DuckDB or directly
-)
+# A damaged or foreign Parquet file causes errors of many classes, also while DuckDB decodes names that are no UTF-8.
+_UNREADABLE: Final = (duckdb.Error, OSError, UnicodeDecodeError)
 
 Files: TypeAlias = Callable[[duckdb.DuckDBPyConnection], None]
 """Makes the rows of files available to a connection as ``lake``."""
@@ -105,11 +103,11 @@ class DuckDb(Engine):
                 yield connection
         except duckdb.OutOfMemoryException as error:
             raise StoreUnavailable(f"The query needs more than lake.memory, or the disk is full: {error}") from error
-        except _UNREADABLE as error:
-            raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
         except duckdb.FatalException as error:
             self.close()  # the database refuses all further statements
             raise StoreUnavailable(f"DuckDB failed and will be restarted: {error}") from error
+        except _UNREADABLE as error:
+            raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         with self._lock:

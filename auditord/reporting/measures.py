@@ -120,7 +120,7 @@ class Measure(msgspec.Struct, frozen=True):
         compute: returns the figure of a group.
         components: the components whose sums it needs.
         scored: whether the cores are weighted by a score.
-        needs_cpu_time: whether only records with a CPU time count.
+        needs_cpu_time: whether only records with both cores and a CPU time count, as for a ratio of the two.
         ratio: whether figures of groups cannot be stacked.
         needs_intensity: whether it needs the grid's CO2 per kWh.
     """

@@ -111,7 +111,7 @@ class Question(msgspec.Struct, frozen=True):
         if self.by is not None:
             dimensions.append(ComponentAmount(CORES) if self.by == SIZE else MetaValue(self.keys.key(self.by)))
         if self.needs_cpu_time:
-            dimensions.append(ComponentPresent(CPU_TIME))
+            dimensions += (ComponentPresent(CORES), ComponentPresent(CPU_TIME))
         return AggregateQuery(self.where(), tuple(dimensions), self._usage())
 
     def _usage(self) -> tuple[ComponentUsage, ...]:

@@ -43,7 +43,7 @@ class Vectors:
 
     A vector contains the number of records, their runtime and, for each component, the amount, amount times runtime,
     amount times score times runtime, and a positive number if it is known. If a measure needs the CPU time, the same
-    follows for the records that have one.
+    follows for the records that have both cores and a CPU time.
     """
 
     question: Question
@@ -56,7 +56,7 @@ class Vectors:
 
     @cached_property
     def are_double(self) -> bool:
-        """True if vectors also contain the sums over only the records with a CPU time."""
+        """True if vectors also contain the sums over only the records with cores and a CPU time."""
         return self.question.needs_cpu_time
 
     @property
@@ -267,7 +267,7 @@ def _nothing(measure: Measure) -> Figure:
 
 def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:
     values = list(group.key)
-    counts = bool(values.pop()) if has_presence else True
+    counts = all([values.pop(), values.pop()]) if has_presence else True
     value = values.pop() if question.by is not None else None
     begin = values.pop() if question.bin is not None else None
     if question.by == SIZE and value is not None:

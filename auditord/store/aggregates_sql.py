@@ -20,7 +20,7 @@ from auditord.store.aggregates import Kind, Limbs, Part
 from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.conditions import can_be_there, compile_condition, compile_dimension, key_of_amount
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, Level, Segment, first_moment, zone_of_key
+from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, PRESENCE, Level, Segment, first_moment, zone_of_key
 from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.sql import Columns, Sql, any_of, join, literal, repeated
 from auditord.store.work import as_json
@@ -329,7 +329,8 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
     if isinstance(dimension, ComponentPresent) and source.kind is Kind.CELLS:
-        return Key(Sql("has_cpu_time"), dialect.text_of)
+        bit = PRESENCE[dimension.component]
+        return Key(Sql(f"CASE WHEN (present & {bit}) > 0 THEN 1 ELSE 0 END"), dialect.text_of)
     if isinstance(dimension, CalendarPeriod) and source.local is not None and source.local[0] == dimension.zone:
         return dialect.first_day(source.local[1], dimension.unit)
     if isinstance(dimension, ComponentAmount) and source.kind is Kind.CELLS:

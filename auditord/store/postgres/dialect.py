@@ -135,7 +135,7 @@ class PostgresDialect(StoreDialect):
     by_no_position = "{}"
     rolled_cells = (
         "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
-        " labels AS meta, nullif(score_set, 0) AS score_set, ((present & 8) > 0)::integer AS has_cpu_time, {0}"
+        " labels AS meta, nullif(score_set, 0) AS score_set, present, {0}"
         " FROM auditord.{1} WHERE level = %s AND {2}"
     )
     rolled_periods_of_users = (

@@ -18,12 +18,12 @@ and a space.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Final, LiteralString
 
 import msgspec
 
@@ -40,7 +40,8 @@ END: Final = 2_932_897
 
 MICROS_PER_DAY: Final = 86_400_000_000
 
-CPU_TIME: Final = "TotalCPU"
+PRESENCE: Final[Mapping[str, LiteralString]] = {"Cores": "1", "Memory": "2", "GPU": "4", "TotalCPU": "8"}
+"""The bit that each component, or its total, sets in the column ``present`` of cells."""
 """The component that efficiencies need. An efficiency counts only records that have it."""
 
 CORES: Final = "Cores"

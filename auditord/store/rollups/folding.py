@@ -31,7 +31,7 @@ from auditord.store.feed import (
     of_slice,
     versions_between,
 )
-from auditord.store.rollups.cells import LEVELS_PER_SET, CellSet, Level, is_of_zone, zone_of_key
+from auditord.store.rollups.cells import LEVELS_PER_SET, PRESENCE, CellSet, Level, is_of_zone, zone_of_key
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
@@ -51,13 +51,13 @@ _ENDS: Final[Mapping[LiteralString, LiteralString]] = {
     "last_gone": f"CASE WHEN {_LAST.format('>')} >= {_LAST.format('<')} THEN NULL ELSE {_LAST.format('<')} END",
 }
 
-_PRESENT: Final[Mapping[LiteralString, int]] = {
-    "coalesce(cores, core_seconds)": 1,
-    "coalesce(memory, memory_seconds)": 2,
-    "coalesce(gpu, gpu_seconds)": 4,
-    "total_cpu": 8,
+_PRESENT: Final[Mapping[LiteralString, LiteralString]] = {
+    "coalesce(cores, core_seconds)": PRESENCE["Cores"],
+    "coalesce(memory, memory_seconds)": PRESENCE["Memory"],
+    "coalesce(gpu, gpu_seconds)": PRESENCE["GPU"],
+    "total_cpu": PRESENCE["TotalCPU"],
 }
-"""The number that each component adds to the column ``present`` of cells."""
+"""The bit of the column ``present`` that each amount sets."""
 
 
 class _Size(msgspec.Struct, frozen=True):
@@ -290,7 +290,7 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     dated = _dated(cells, versions, dialect)
     labels = dialect.labels_of(cells.parts)
     present: LiteralString = " + ".join(
-        [f"CASE WHEN {column} IS NULL THEN 0 ELSE {literal(str(number))} END" for column, number in _PRESENT.items()]
+        [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
     )
     user_name = dialect.name_or_none.format("user_name") if cells.key is None else f"{dialect.no_name} AS user_name"
     names: LiteralString = ", ".join(

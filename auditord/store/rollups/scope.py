@@ -33,11 +33,11 @@ from auditord.store.feed import end_of_feed
 from auditord.store.rollups.cells import (
     CORES,
     CORES_KEY,
-    CPU_TIME,
     END,
     FIRST_DAY,
     GROUPED_KEYS,
     MICROS_PER_DAY,
+    PRESENCE,
     CellSet,
     Level,
     Segment,
@@ -312,7 +312,7 @@ def _is_grouped(dimension: Dimension, known: Collection[str], parts: Collection[
             has_days = not clock_changes(zone) or key_of_zone(zone) in parts
             return field is TimeField.STOP and (unit is not CalendarUnit.DAY or has_days)
         case ComponentPresent(component):
-            return component == CPU_TIME
+            return component in PRESENCE
         case ComponentAmount(component):
             return component == CORES and CORES_KEY in known
         case ExceedsRuntime():

@@ -158,7 +158,7 @@ class SqliteDialect(StoreDialect):
     rolled_cells = (
         "SELECT (period + %s) * 86400000000 AS stop_time, nullif(site, '') AS site,"
         " nullif(user_group, '') AS user_group, nullif(user_name, '') AS user_name, labels AS document,"
-        " nullif(score_set, 0) AS score_set, (present & 8) > 0 AS has_cpu_time, {0}"
+        " nullif(score_set, 0) AS score_set, present, {0}"
         " FROM {1} WHERE level = %s AND {2}"
     )
     rolled_periods_of_users = (

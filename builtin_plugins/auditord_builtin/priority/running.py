@@ -112,11 +112,17 @@ def _factors(components: Mapping[str, str | None]) -> Sequence[aggregates.Dimens
 def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) -> Usage:
     """Return the usage from the result of :func:`question`. Components without a score count with 1, with a warning."""
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
+    unknown: set[str] = set()
     for group in answer.groups:
         name = group.key[0]
+        if name in config.group_mapping and config.components and not any(used.known for used in group.usage):
+            unknown.add(str(name))
         usage[name if isinstance(name, str) else None] += _of_group(config, group, log) / answer.ticks_per_second
     if None in usage:
         log.warning("records without %s do not count for any group", " or ".join(config.group_keys))
+    for name in sorted(unknown):
+        needed = " or ".join(config.components)
+        log.warning("group %s: records without %s have an unknown usage, which counts as 0", name, needed)
     return {name: usage.get(name, Fraction()) for name in config.group_mapping}
 
 

@@ -147,12 +147,12 @@ def _rows(usages: Usages, level: Level) -> Sequence[Row]:
     rows = [Row(level, who, totals_of(usage)) for who, usage in sums.items()]
     return sorted(
         rows,
-        key=lambda row: (-row.totals.core_hours, row.who.site or "", row.who.group or "", row.who.user or ""),
+        key=lambda row: (-(row.totals.core_hours or 0), row.who.site or "", row.who.group or "", row.who.user or ""),
     )
 
 
 def _savings(total: Totals) -> Iterator[str]:
-    if total.idle_core_hours and total.cpu_hours is not None:
+    if total.idle_core_hours and total.core_hours is not None:
         timed = total.core_hours - total.untimed_core_hours
         idle = _count(total.idle_core_hours)
         yield f"Possible savings: {idle} of {_count(timed)} core hours were allocated but not used."
@@ -170,8 +170,12 @@ def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
         left_out["are not in the energy: they were neither measured nor estimated"] = total.core_hours_without_energy
         if total.co2 is not None:
             left_out["are not in the CO2"] = total.core_hours_without_co2
+    if total.jobs_without_cores:
+        without, all_jobs = total.jobs_without_cores, counted(total.jobs, "job")
+        has, its = ("has", "its") if without == 1 else ("have", "their")
+        yield f"{without:,} of {all_jobs} {has} no cores: {its} core hours are unknown and left out."
     for what, hours in left_out.items():
-        if hours > 0:
+        if hours > 0 and total.core_hours is not None:
             yield f"{_count(hours)} of {_count(total.core_hours)} core hours {what}."
     for missing in ("site", "group", "user"):
         jobs = sum(usage.jobs for who, usage in usages.items() if getattr(who, missing) is None)
@@ -397,8 +401,8 @@ def _list_totals(totals: Totals, benchmark: str) -> Mapping[str, str]:
     }
 
 
-def _percentage(part: Fraction, most: Fraction) -> int:
-    return max(round(100 * part / most), 1) if part > 0 else 0  # show even the smallest usage
+def _percentage(part: Fraction | None, most: Fraction) -> int:
+    return max(round(100 * part / most), 1) if part else 0  # show even the smallest usage
 
 
 def _in_words(totals: Totals) -> str:

@@ -42,7 +42,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Sums over jobs. Times are in seconds.
 
     Args:
-        core_time: cores times runtime.
+        coreless_jobs: jobs whose record has neither the cores nor their total, so their core time is unknown.
+        core_time: cores times runtime, of the other jobs.
         benchmark_time: core time times the score of each core.
         unscored_core_time: core time of cores without a score.
         timed_core_time: core time of jobs with a known CPU time.
@@ -58,6 +59,7 @@ class Usage(msgspec.Struct, frozen=True):
     """
 
     jobs: int = 0
+    coreless_jobs: int = 0
     core_time: int = 0
     benchmark_time: Fraction = _ZERO
     unscored_core_time: int = 0
@@ -86,7 +88,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     Args:
         jobs: the number of jobs that ended.
-        core_hours: hours of allocated cores.
+        core_hours: hours of allocated cores; None if no job has cores.
         khs23h: thousands of core hours times score: kHS23h, if the score is HEPscore23.
         cpu_efficiency: CPU time per core time.
         memory_efficiency: peak memory per requested memory, weighted by runtime.
@@ -103,10 +105,11 @@ class Totals(msgspec.Struct, frozen=True):
         core_hours_without_energy: core hours left out of ``energy``.
         core_hours_without_co2: core hours left out of ``co2``.
         measured_core_hours: core hours in ``energy`` that were measured. The others are estimated.
+        jobs_without_cores: jobs left out of ``core_hours``, and of all that is computed from them.
     """
 
     jobs: int
-    core_hours: Fraction
+    core_hours: Fraction | None
     khs23h: Fraction | None
     cpu_efficiency: Fraction | None
     memory_efficiency: Fraction | None
@@ -123,16 +126,18 @@ class Totals(msgspec.Struct, frozen=True):
     core_hours_without_energy: Fraction
     core_hours_without_co2: Fraction
     measured_core_hours: Fraction
+    jobs_without_cores: int
 
 
 def totals_of(usage: Usage) -> Totals:
     """Return the totals of jobs, given their sums."""
+    is_coreless = 0 < usage.jobs == usage.coreless_jobs
     timed, memory_known = usage.timed_core_time > 0, usage.memory_time > 0
     requested, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
     return Totals(
         jobs=usage.jobs,
-        core_hours=_hours(usage.core_time),
-        khs23h=_if_known(_hours(usage.benchmark_time) / 1_000, usage.core_time, usage.unscored_core_time),
+        core_hours=None if is_coreless else _hours(usage.core_time),
+        khs23h=_if_known(_hours(usage.benchmark_time) / 1_000, usage, usage.unscored_core_time),
         cpu_efficiency=usage.cpu_time / usage.timed_core_time if timed else None,
         memory_efficiency=usage.memory_used_time / usage.memory_time if memory_known else None,
         gpu_hours=_hours(usage.gpu_time),
@@ -141,18 +146,20 @@ def totals_of(usage: Usage) -> Totals:
         memory_requested=requested if memory_known else None,
         memory_used=used if memory_known else None,
         idle_memory=max(_ZERO, requested - used) if memory_known else None,
-        energy=_if_known(usage.energy, usage.core_time, usage.core_time - usage.energy_core_time),
-        co2=_if_known(usage.co2, usage.core_time, usage.core_time - usage.co2_core_time),
+        energy=_if_known(usage.energy, usage, usage.core_time - usage.energy_core_time),
+        co2=_if_known(usage.co2, usage, usage.core_time - usage.co2_core_time),
         unscored_core_hours=_hours(usage.unscored_core_time),
         untimed_core_hours=_hours(usage.core_time - usage.timed_core_time),
         core_hours_without_energy=_hours(usage.core_time - usage.energy_core_time),
         core_hours_without_co2=_hours(usage.core_time - usage.co2_core_time),
         measured_core_hours=_hours(usage.measured_core_time),
+        jobs_without_cores=usage.coreless_jobs,
     )
 
 
-def _if_known(total: Fraction, core_time: int, left_out: int) -> Fraction | None:
-    return None if total == 0 and core_time > 0 and left_out == core_time else total
+def _if_known(total: Fraction, usage: Usage, left_out: int) -> Fraction | None:
+    has_jobs = usage.core_time > 0 or usage.coreless_jobs > 0
+    return None if total == 0 and has_jobs and left_out == usage.core_time else total
 
 
 def _hours(seconds: Fraction | int) -> Fraction:
@@ -302,7 +309,7 @@ class Question(msgspec.Struct, frozen=True):
         names = self.config.components
         pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
         known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
-        return [names.cores, *known] if names.cpu_time is not None else known
+        return [names.cores, *known]
 
     @property
     def _days(self) -> tuple[CalendarPeriod, ...]:
@@ -315,7 +322,7 @@ class Question(msgspec.Struct, frozen=True):
         names = self.config.components
         usage = dict(zip(names.names, group.usage, strict=True))
         known = {name for name, present in zip(self._apart, group.key[3:], strict=False) if present}
-        jobs = Usage(jobs=group.records) + _cores(usage[names.cores], self.config.benchmark)
+        jobs = _cores(group.records, usage[names.cores], self.config.benchmark)
         if names.gpus is not None:
             jobs += Usage(gpu_time=usage[names.gpus].sums.amount_runtime)
         if names.cpu_time is not None and {names.cpu_time, names.cores} <= known:
@@ -365,10 +372,12 @@ def rename_group(group: str | None, rules: Sequence[NameRule]) -> str | None:
     return group
 
 
-def _cores(cores: UsageSums, benchmark: str) -> Usage:
+def _cores(records: int, cores: UsageSums, benchmark: str) -> Usage:
     score = cores.scores[benchmark]
     unknown = (None, Decimal())  # AUDITOR writes 0 for an unknown score
     return Usage(
+        jobs=records,
+        coreless_jobs=0 if cores.known else records,  # the query groups by the presence of cores
         core_time=cores.sums.amount_runtime,
         benchmark_time=Fraction(score.amount_runtime),
         unscored_core_time=sum(score.by_value[each].amount_runtime for each in unknown if each in score.by_value),

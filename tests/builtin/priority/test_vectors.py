@@ -164,6 +164,18 @@ async def test_a_product_counts_components_without_score_with_one_and_no_others(
         assert await look_up_usage(chosen, context) == {"g": 8 * 2 * 5 * 60 + 3}
 
 
+@pytest.mark.parametrize("combination", ["sum", "product"])
+async def test_usage_that_is_unknown_is_said_to_be(
+    open_context: Any, combination: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs: Jobs = [("g", {"Disk": (8, {})}, 60), ("h", {"Cores": (2, {})}, 60)]
+    chosen = config("gh", components={"Cores": None, "GPU": None}, component_combination=combination)
+    async with open_context(records(jobs)) as context:
+        assert await look_up_usage(chosen, context) == {"g": 0, "h": 120}
+    [said] = [line for line in caplog.messages if "unknown" in line]
+    assert said == "group g: records without Cores or GPU have an unknown usage, which counts as 0"
+
+
 async def test_time_alone_counts_without_components(open_context: Any) -> None:
     async with open_context(records(AUDITORS_OWN)) as context:
         assert (await look_up_usage(config(GROUPS), context))["group1"] == 300

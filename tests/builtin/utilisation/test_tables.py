@@ -54,6 +54,32 @@ def test_a_score_of_zero_is_one_that_is_not_known() -> None:
     assert made([job("a", {"Cores": 8}, score=0.0)], levels=[]).total.totals.khs23h is None
 
 
+def test_core_hours_of_jobs_without_cores_are_unknown_and_not_zero() -> None:
+    report = made([job("a", {"TotalCPU": 5}, site="A"), job("b", {"GPU": 1}, site="A")], energy={"watt_per_core": 10})
+    [total, *_] = rows(report)
+    unknown = ("core_hours", "khs23h", "energy_kwh", "co2_kg", "idle_core_hours", "cpu_efficiency")
+    assert {total[name] for name in unknown} == {""}
+    assert total["jobs_without_cores"] == "2"
+    assert json.loads(as_json(report))["rows"][0]["core_hours"] is None
+    assert as_text(report).splitlines()[3].split() == ["all", "2", "-", "-", "-", "-", "1.0", "-", "-", "-", "-"]
+    assert "2 of 2 jobs have no cores: their core hours are unknown and left out." in report.notes
+    assert "0.0" not in as_html(report)
+
+
+def test_jobs_without_cores_are_named_beside_the_core_hours_of_the_others() -> None:
+    of_cores = [job("a", {"Cores": 2}, group="g"), job("b", {"CoreSeconds": 3_600}, group="h")]
+    report = made([*of_cores, job("c", {}, group="i")], levels=["group"])
+    assert report.total.totals.core_hours == 3
+    assert [row["core_hours"] for row in rows(report)] == ["3.0", "2.0", "1.0", ""], "the unknown come last"
+    assert "1 of 3 jobs has no cores: its core hours are unknown and left out." in report.notes
+    assert "core hours are unknown" in as_html(report)
+
+
+def test_an_idle_month_has_no_core_hours_and_that_is_known() -> None:
+    totals = made([]).total.totals
+    assert (totals.jobs, totals.core_hours, totals.jobs_without_cores) == (0, 0, 0)
+
+
 def test_json_says_the_same_and_what_is_left_out() -> None:
     report = made(list(mixed_jobs()), levels=["site"], energy={"sites": {"B": {"watt_per_core": 10}}})
     document = json.loads(as_json(report))

@@ -105,6 +105,8 @@ QUERIES: Final = (
     AggregateQuery(AnyOf((MetaContains("site_id", "a"), IsOpen())), (USER,), USAGE[1:], None, day(3) + HOUR),
     AggregateQuery(AllOf((MetaContains("group", "g"),)), (MetaValue("group_id"), MetaValue("site"))),
     AggregateQuery(by=(USER, CalendarPeriod(CalendarUnit.MONTH), ComponentPresent("TotalCPU")), usage=CPU_USAGE),
+    AggregateQuery(by=(SITE, ComponentPresent("Cores"), ComponentPresent("TotalCPU")), usage=CPU_USAGE),
+    AggregateQuery(by=(ComponentPresent("Memory"), ComponentPresent("GPU")), usage=CPU_USAGE),
     AggregateQuery(by=(GROUP, CalendarPeriod(CalendarUnit.YEAR, zone="Europe/Berlin")), usage=USAGE),
     AggregateQuery(AllOf(stopped(day(-90), None)[:1] + stopped(None, day(90))), (GROUP, MONTH_HERE), USAGE),
     AggregateQuery(AllOf(stopped(day(0) - HOUR, day(4) - HOUR)), (USER, MONTH_THERE, WEEK_ELSEWHERE), USAGE[:1]),

@@ -4,20 +4,24 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.config.model import Configuration
+from auditord.errors import StoreUnavailable
 from auditord.lake.catalog import LakeRefused
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.opening import ConfiguredLake
@@ -28,6 +32,9 @@ from tests.integration.lake.asked_lake import asked_lake, listed
 from tests.integration.lake.killed import lake_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+pyarrow: Any = import_module("pyarrow")  # Any: it ships no types
+parquet: Any = import_module("pyarrow.parquet")  # Any: the same
 
 CORES: Final = AggregateQuery(usage=(ComponentUsage("Cores"),))
 
@@ -131,6 +138,110 @@ async def test_a_file_outside_of_the_table_is_refused(table: LakeTable, tmp_path
     change(table, named(table, where))
     with pytest.raises(LakeRefused, match="not one of its files"):
         await ask(table, tmp_path)
+
+
+def folder_of(table: LakeTable) -> Path:
+    return Path(table.location.removeprefix("file://"))
+
+
+def replace_with_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def data_file(table: LakeTable) -> Path:
+    return min(folder_of(table).glob("data/**/*.parquet"))
+
+
+def manifest_of(table: LakeTable) -> Path:
+    with table.load() as opened:
+        snapshot = opened.current_snapshot()
+        assert snapshot is not None
+        [newest, *_] = snapshot.manifests(opened.io)
+    return Path(newest.manifest_path.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("which", [data_file, metadata_of, manifest_of])
+async def test_a_fifo_among_the_files_does_not_block(
+    table: LakeTable, tmp_path: Path, which: Callable[[LakeTable], Path]
+) -> None:
+    replace_with_fifo(which(table))
+    with anyio.fail_after(60), pytest.raises(LakeRefused, match="no regular file"):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize("which", [metadata_of, manifest_of])
+async def test_metadata_that_would_fill_the_memory_is_refused(
+    table: LakeTable, tmp_path: Path, which: Callable[[LakeTable], Path]
+) -> None:
+    os.truncate(which(table), 100 << 30)  # sparse
+    with pytest.raises(LakeRefused, match="larger than 256 MiB"):
+        await ask(table, tmp_path)
+
+
+def with_text_as_cores(file: Path) -> None:
+    columns = parquet.read_table(file, partitioning=None)
+    at = columns.schema.get_field_index("cores")
+    parquet.write_table(columns.set_column(at, "cores", pyarrow.array(["x"] * len(columns))), file)
+
+
+def with_other_bytes(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    length = int.from_bytes(content[-8:-4], "little")
+    content[-8 - length : -8] = bytes(each ^ 0x81 for each in content[-8 - length : -8])
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [with_text_as_cores, with_other_bytes])
+async def test_a_damaged_data_file_is_an_unreadable_lake(
+    table: LakeTable, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for file in folder_of(table).glob("data/**/*.parquet"):
+        damage(file)
+    with pytest.raises(StoreUnavailable, match="cannot be read now"):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.5, 0.9])
+async def test_a_truncated_manifest_is_refused(table: LakeTable, tmp_path: Path, kept: float) -> None:
+    manifest = manifest_of(table)
+    os.truncate(manifest, int(manifest.stat().st_size * kept))
+    with pytest.raises(LakeRefused, match="cannot be used"):
+        await ask(table, tmp_path)
+
+
+async def test_a_table_behind_a_link_is_refused(table: LakeTable, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    folder_of(table).rename(elsewhere)
+    folder_of(table).symlink_to(elsewhere)
+    with pytest.raises(LakeRefused, match="a link"):
+        await ask(table, tmp_path)
+
+
+def test_strays_are_not_deleted_behind_a_link(table: LakeTable, tmp_path: Path) -> None:
+    precious, stray = tmp_path / "elsewhere" / "precious", folder_of(table) / "data" / "stray"
+    for file in (precious, stray):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("x")
+    (folder_of(table) / "data" / "link").symlink_to(precious.parent)
+    assert table.delete_strays(datetime(9000, 1, 1, tzinfo=UTC)) == 1
+    assert precious.exists()
+    assert not stray.exists()
+
+
+async def test_a_catalog_that_was_replaced_by_a_link_is_refused(table: LakeTable, tmp_path: Path) -> None:
+    catalog, other = folder_of(table).parents[1] / "catalog.db", tmp_path / "other.db"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE records (x)")
+    database.close()
+    catalog.unlink()
+    catalog.symlink_to(other)
+    before = other.read_bytes()
+    reopened = lake_in(catalog.parent)
+    with pytest.raises(LakeRefused, match=r"catalog\.db is a link"):
+        await ask(reopened, tmp_path)
+    reopened.close()
+    assert other.read_bytes() == before
 
 
 async def test_a_metadata_file_outside_of_the_table_is_not_read(table: LakeTable, tmp_path: Path) -> None:

@@ -69,6 +69,13 @@ def test_the_efficiency_is_that_of_the_jobs_whose_cpu_time_is_known() -> None:
     assert [figure.value for figure in made.total] == [Fraction(2_100, 46), 25, 48]
 
 
+def test_cpu_time_of_jobs_without_cores_is_in_no_efficiency() -> None:
+    coreless = Record("x", JOBS[0].start_time, (Component("TotalCPU", 7_200, ()),), JOBS[0].stop_time, JOBS[0].meta)
+    question = Question((MEASURES["cpu-efficiency"], MEASURES["idle-core-hours"], MEASURES["cpu-hours"]), "group")
+    made = make_report(question, aggregate_records([*JOBS, coreless], question.query()))
+    assert totals(made)["atlas"] == [50, 20, 22]
+
+
 def test_core_hours_are_weighted_by_the_score() -> None:
     assert totals(report("score-hours"))["atlas"] == [Fraction(125, 10) * 41]
 
