@@ -190,7 +190,7 @@ class Figures(msgspec.Struct, frozen=True):
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
-        """Return reports of the previous period and of the same period a year ago, each with the key of its text.
+        """Return reports of the previous period and of the same period a year ago, each with its name.
 
         If the question's period is not over, these periods end at the same point. They have no groups and no bins. An
         empty report of a year ago is left out.
@@ -198,15 +198,15 @@ class Figures(msgspec.Struct, frozen=True):
         if (window := question.window) is None:
             return ()
         now, year = self.now(question.zone), year_before(window)
-        windows = {"former": previous_period(window), "year": year}
-        if windows["former"] == year:
-            del windows["former"]
+        previous = previous_period(window)
+        windows = [("Previous period", "Same days of the previous period", previous)] if previous != year else []
+        windows.append(("A year before", "Same days a year before", year))
         found: list[tuple[str, Report]] = []
-        for name, former in windows.items():
+        for name, name_so_far, former in windows:
             part = up_to_same_day(former, window, now)
             report = await self.report(request, replace(question, by=None, bin=None, window=part))
-            if name == "former" or report.rows:
-                found.append((name if part == former else f"{name}_so_far", report))
+            if former != year or report.rows:
+                found.append((name if part == former else name_so_far, report))
         return found
 
     @property
@@ -323,15 +323,13 @@ def series(
     return made
 
 
-def compared(
-    report: Report, former: Sequence[tuple[str, Report]], text: Callable[..., str], at: int = 0
-) -> list[tuple[str, str | None]]:
+def compared(report: Report, former: Sequence[tuple[str, Report]], at: int = 0) -> list[tuple[str, str | None]]:
     """Return for each former report the text of its figure, and the change from it to the present figure."""
     measure, found = report.question.measures[at], list[tuple[str, str | None]]()
     for name, each in former:
         figure = with_unit(shown(each.total[at], measure.unit), measure.unit)
         difference = None if measure.ratio else signed(change(report.total[at], each.total[at]))
-        found.append((text(f"usage.{name}", value=figure), difference))
+        found.append((f"{name}: {figure}", difference))
     return found
 
 
@@ -349,7 +347,6 @@ _KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 class Charts(msgspec.Struct, frozen=True):
     """Draws the charts of reports."""
 
-    text: Callable[..., str]
     path: Callable[[str], str]
 
     def chart(
@@ -357,27 +354,26 @@ class Charts(msgspec.Struct, frozen=True):
     ) -> Picture | None:
         """Return the chart of the view; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
-        title = self.text(f"measure.{measure.name}")
         if unit is None:
-            return charts.ranking(title, self._ranked(report, view))
+            return charts.ranking(measure.title, self._ranked(report, view))
         if view.chart == "days":
-            return heat_map(title, self._days(report, view, bins), measure.unit)
+            return heat_map(measure.title, self._days(report, view, bins), measure.unit)
         usual = charts.lines if measure.ratio else charts.bars
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
         axis = replace(self._axis(view, bins, unit, measure.unit), partial=partial_places(report, bins))
-        return draw(title, axis, self.series(report, view, bins), pledge)
+        return draw(measure.title, axis, self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """Return names, rows and colours. All but the largest rows are summed into one."""
         rows, rest, count = report.largest(MOST_COLOURS)
         found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
-        return found if rest is None else [*found, (self.text("usage.more", count=count), rest, OTHERS)]
+        return found if rest is None else [*found, (f"{count} more", rest, OTHERS)]
 
     def name(self, row: Row, report: Report) -> str:
         """Return the name of a row."""
-        return self.text("usage.all") if report.question.by is None else row.label or self.text("usage.none")
+        return "All" if report.question.by is None else row.label or "(none)"
 
     def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
         """Return the rows as series whose marks link to their records."""
@@ -462,6 +458,6 @@ def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, st
     """Return names and URLs of the views earlier than, around and later than a view."""
     length = end - first
     before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
-    found = [("earlier", zoomed(view, before, first))] if before < first else []
-    found.append(("out", zoomed(view, before, behind)))
-    return [*found, ("later", zoomed(view, end, behind))] if end <= today else found
+    found = [("Earlier", zoomed(view, before, first))] if before < first else []
+    found.append(("Zoom out", zoomed(view, before, behind)))
+    return [*found, ("Later", zoomed(view, end, behind))] if end <= today else found

@@ -31,7 +31,9 @@ from auditord.web.page.query_string import (
     FILTERS,
     LABEL_OPERATORS,
     OF_API,
+    OPERATORS,
     PAGE,
+    RANGES,
     View,
     changed,
     chips,
@@ -67,7 +69,17 @@ _SORTED: Final = {
 }
 """The columns by which the list can be sorted."""
 
-_COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
+_COLUMNS: Final[Mapping[str, str]] = {
+    **{name: name.capitalize() for name in FILTERS},
+    "start": "Start",
+    "stop": "Stop",
+    "runtime": "Runtime",
+    "cores": "Cores",
+    "gpus": "GPUs",
+    "core_hours": "Core hours",
+    "efficiency": "CPU efficiency",
+}
+"""The columns that every list has besides the record's id, with their headings."""
 _SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
@@ -111,6 +123,8 @@ class JobsPages(msgspec.Struct, frozen=True):
             "orders": _orders(pieces, query.order),
             "chips": chips(pieces),
             "form": form_values(pieces, zone),
+            "ranges": RANGES,
+            "operators": OPERATORS,
             "comparisons": COMPARISONS,
             "label_operators": LABEL_OPERATORS,
             "open": next((value_of(piece) for piece in pieces if name_of(piece) == "open"), ""),
@@ -147,7 +161,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             raise Refused(404, str(error)) from error
         text = await self.records(request).get(record_id)
         if text is None:
-            raise Refused(404, self.renderer.text("job.missing", record_id=record_id))
+            raise Refused(404, f"There is no record '{record_id}'.")
         record = decode_record(text)
         known = principal_of(request) is not None  # without authenticators, only the control socket shows more
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
@@ -253,8 +267,26 @@ def _component(record: Record, at: int) -> dict[str, str]:
 
 RECORD_ACT: Final = f"{PATH}/{{record_id}}/{{act}}"
 
-_ACTS: Final = ("correct", "close", "delete")
+_ACTS: Final[Mapping[str, str]] = {
+    "correct": "The record below replaces the stored one in all figures. The stored one is kept as a former version, "
+    "with your name and the reason. Plugins report the difference for months that are still open.",
+    "close": "The open record gets this stop time, and counts in figures from then on. The open version is kept as a "
+    "former version, with your name and the reason.",
+    "delete": "The record no longer counts in any figure, and plugins report less for months that are still open. It "
+    "is kept as a former version, with your name and the reason.",
+}
+"""The changes, and what each does."""
+_DONE: Final[Mapping[str, str]] = {
+    "correct": "The record was corrected; its former version is kept.",
+    "close": "The record was closed.",
+    "delete": "The record was deleted; it is kept as a former version.",
+}
 _GOOD: Final = frozenset({"done", "same"})
+_FAILED: Final[Mapping[str, str]] = {
+    "changed": "The record has changed since you loaded it. Load it again and repeat.",
+    "missing": "The record no longer exists.",
+    "refused": "This was refused:",
+}
 
 
 class ChangingPages(msgspec.Struct, frozen=True):
@@ -284,11 +316,11 @@ class ChangingPages(msgspec.Struct, frozen=True):
         except (InvalidRecord, ValueError) as error:
             return self._form(request, act, record, fields, str(error))
         if outcome.outcome not in _GOOD:
-            text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
+            text = f"{_FAILED[outcome.outcome]} {outcome.detail or ''}"
             return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
         values = {
-            "title": self.renderer.text("act.done"),
-            "text": self.renderer.text(f"change.{act}.done"),
+            "title": "Done",
+            "text": _DONE[act],
             "back": PATH if act == "delete" else job_link(record.record_id),
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
@@ -312,10 +344,10 @@ class ChangingPages(msgspec.Struct, frozen=True):
             raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
         text = await self.records(request).get(record_id) if act in _ACTS else None
         if text is None:
-            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("job.missing", record_id=record_id))
+            raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
         record = decode_record(text)
         if act == "close" and record.stop_time is not None:
-            raise Refused(HTTPStatus.CONFLICT, self.renderer.text("change.closed"))
+            raise Refused(HTTPStatus.CONFLICT, "This record has a stop time: correct it instead.")
         return act, record
 
     def _form(
@@ -331,6 +363,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
     ) -> web.StreamResponse:
         values = {
             "act": act,
+            "explained": _ACTS[act],
             "record": record,
             "link": job_link(record.record_id),
             "given": {"reason": "", "stop": "", "record": "", "seen": "", **fields},

@@ -84,16 +84,15 @@ def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
             return str(begin.year)
 
 
-def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", future: str = "in {distance}") -> str:
+def ago(moment: datetime | None, now: datetime) -> str:
     """Return an instant relative to ``now``: 5 min ago, in 3 h."""
     if moment is None:
         return NOTHING
     distance = now - moment
-    words = past if distance >= timedelta(0) else future
-    for least, size, letters in _AGES:
-        if abs(distance) >= least:
-            return words.format(distance=f"{abs(distance) // size} {letters}")
-    return words.format(distance=f"{int(abs(distance).total_seconds())} s")
+    known = ((size, letters) for least, size, letters in _AGES if abs(distance) >= least)
+    size, letters = next(known, (timedelta(seconds=1), "s"))
+    words = f"{abs(distance) // size} {letters}"
+    return f"{words} ago" if distance >= timedelta(0) else f"in {words}"
 
 
 def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:

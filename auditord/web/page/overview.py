@@ -99,16 +99,16 @@ class OverviewPage(msgspec.Struct, frozen=True):
         return await self.figures.report(request, question)
 
     def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: read by the template
-        measure, note = report.question.measures[0], self.renderer.text("overview.known")
+        measure = report.question.measures[0]
         value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
-        shared = {"last": before, "change": None, "note": note}
-        return {"measure": measure.name, "unit": measure.unit, "value": value, **shared}
+        shared = {"last": before, "change": None, "note": "of jobs with a known CPU time"}
+        return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
 
     def _chart(self, report: Report) -> Picture | None:
         bins = self.figures.axis(report)
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
         axis_of_days = Axis(labels, unit=report.question.measures[0].unit)
-        return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
+        return bars("Core hours per day, last 30 days", axis_of_days, self.charts.series(report, View(), bins))
 
 
 def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
         difference = change(present[at], as_far[at])
         cards.append(
             {
-                "measure": measure.name,
+                "title": measure.title,
                 "unit": measure.unit,
                 "value": shown(present[at], measure.unit),
                 "last": shown(whole[at], measure.unit),
@@ -228,15 +228,15 @@ class MyPage(msgspec.Struct, frozen=True):
         bins = self.figures.axis(report)
         labels, unit_of_values = [begin_of_bin(begin, unit) for begin in bins], report.question.measures[0].unit
         axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
-        return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
+        return bars("My core hours", axis_of_time, self.charts.series(report, view, bins))
 
     def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:
         return [
             {
-                "measure": measure.name,
+                "title": measure.title,
                 "unit": measure.unit,
                 "value": shown(report.total[at], measure.unit),
-                "compared": compared(report, former, self.renderer.text, at),
+                "compared": compared(report, former, at),
             }
             for at, measure in enumerate(report.question.measures)
         ]

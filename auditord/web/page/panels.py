@@ -221,7 +221,9 @@ class PanelsPage(msgspec.Struct, frozen=True):
             fault_text = self._error_text(request, error.__cause__ or error)
         except TimeoutError:
             log.warning("panel %s (%s) of %s took longer than %s", panel.name, name, module, self.longest)
-            fault_text = self.renderer.text("panels.late", seconds=self.longest.total_seconds())
+            fault_text = (
+                f"This panel took longer than {self.longest.total_seconds():g} seconds. Please try again later."
+            )
         except AuditordError as error:
             log.warning("panel %s (%s) of %s cannot be shown: %s", panel.name, name, module, error)
             fault_text = self._error_text(request, error)
@@ -233,8 +235,9 @@ class PanelsPage(msgspec.Struct, frozen=True):
     def _error_text(self, request: web.BaseRequest, error: BaseException) -> str:
         """Return the text of an error. Only operators see the reason, because others may not be allowed to know it."""
         if not may(request, Permission.OPERATE):
-            return self.renderer.text("panels.failed")
-        return self.renderer.text("panels.failed.because", reason=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+            return "This panel cannot be shown. The log of this server has the reason."
+        reason = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+        return f"This panel cannot be shown: {reason}"
 
     def _context(self, request: web.BaseRequest, panel: Panel, instance: PanelInstance | None) -> HostPanelContext:
         records = self.figures.records(request)

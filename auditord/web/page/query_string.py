@@ -29,7 +29,15 @@ from auditord_hookspecs.records import check_name
 from auditord_hookspecs.zones import zone_name, zone_named
 
 FILTERS: Final = ("site", "group", "user")
-GROUPS: Final = ("group", "site", "user", "size", "none")
+GROUPS: Final[Mapping[str, str]] = {
+    "group": "group",
+    "site": "site",
+    "user": "user",
+    "size": "job size (cores)",
+    "none": "nothing",
+}
+"""What rows can be grouped by besides meta keys, and its name."""
+
 NO_BIN: Final = "none"
 AUTOMATIC: Final = "auto"
 
@@ -245,13 +253,30 @@ PAGE: Final = 50
 """The default number of records on a page."""
 
 OF_API: Final = frozenset({*API_FILTERS, "sort_by", "limit", "cursor", "include"})
-RANGES: Final = tuple(
-    f"{name}[{comparison}]" for name in ("start_time", "stop_time", "runtime") for comparison in ("gte", "lt")
-)
-"""The filters that have a field of their own in the form."""
+RANGES: Final[Mapping[str, str]] = {
+    "start_time[gte]": "Started from",
+    "start_time[lt]": "Started before",
+    "stop_time[gte]": "Stopped from",
+    "stop_time[lt]": "Stopped before",
+    "runtime[gte]": "Runtime from, in s",
+    "runtime[lt]": "Runtime below, in s",
+}
+"""The filters that have a field of their own in the form, and its name."""
 
 COMPARISONS: Final = tuple(each.value for each in Comparison)
 LABEL_OPERATORS: Final = ("c", "dnc", "absent")
+OPERATORS: Final[Mapping[str, str]] = {
+    "c": "is",
+    "dnc": "is not",
+    "any": "is one of",
+    "absent": "does not exist",
+    "gt": ">",
+    "gte": "≥",
+    "lt": "<",
+    "lte": "≤",
+    "equals": "=",
+}
+"""The operators of the API as people read them."""
 
 _TIMES: Final = ("start_time", "stop_time")
 _FIELDS: Final = frozenset(

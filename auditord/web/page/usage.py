@@ -33,7 +33,8 @@ from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 
-FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
+FORMS: Final[Mapping[str, str]] = {"csv": "CSV", "xlsx": "XLSX", "json": "JSON", "parquet": "Parquet", "svg": "SVG"}
+"""The file formats and their names."""
 
 OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
 """The file formats that this installation can write. Parquet needs pyarrow."""
@@ -115,13 +116,13 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def days(self, window: Window) -> str:
         """Return the first and last day of a window as text."""
         last = window.stop - timedelta(days=1)
-        return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
+        return f"{window.start:%-d %b %Y} to {last:%-d %b %Y}"
 
     def partial(self, report: Report) -> str | None:
         """Return the names of the partial (hatched) bins as text; None if there are none."""
         bins, question = self.figures.axis(report), report.question
         names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
-        return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
+        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
 
     def pledged(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
         """Return the share of the pledge that was used as text; None without a pledge."""
@@ -131,7 +132,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
             return None
         unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
         value = with_unit(shown(Figure(pledge), unit), unit)
-        return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
+        return f"{percent(used)} % of the pledge of {value}"
 
     def _sheet(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         """Return the chart with all texts that a reader needs without the page around it."""
@@ -141,17 +142,16 @@ class UsageFiles(msgspec.Struct, frozen=True):
         partial = None if chart is None else self.partial(report)
         lines = [self._when(report), self._what(report, view, pledges), *([] if partial is None else [partial])]
         if chart is None:
-            lines.append(self.renderer.text("usage.nothing"))
+            lines.append("No record stopped in this period.")
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
 
     def _title(self, report: Report, view: View) -> str:
-        text, unit = self.renderer.text, report.question.bin
-        name = text(f"measure.{view.measure.name}")
-        parts = [f"{name} ({view.score})" if view.measure.scored else name]
+        measure, unit = view.measure, report.question.bin
+        parts = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
         if view.by != "none" and view.chart != DAYS:  # a heat map sums all rows
-            parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
+            parts.append(f"by {GROUPS.get(view.by, view.by)}")
         if unit is not None:
-            parts.append(text("usage.sheet.per", bin=text(f"bin.{unit.value}")))
+            parts.append(f"per {unit.value}")
         return " ".join(parts)
 
     def _when(self, report: Report) -> str:
@@ -217,7 +217,7 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": PERIODS,
-            "groups": list(dict.fromkeys([*GROUPS, *self.labels, view.by])),
+            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, view.by)},
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
@@ -233,7 +233,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                 {
                     **form,
                     "total": shown(report.total[0], view.measure.unit),
-                    "compared": compared(report, former, self.renderer.text),
+                    "compared": compared(report, former),
                     "implausible": has_implausible(report),
                     "remarks": remarks(question, [row.total for row in report.rows]),
                     "pledge": self.files.pledged(report, pledges),
@@ -243,9 +243,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                     "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                     "table": self._table(report, view),
-                    "forms": [
-                        (self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in OFFERED
-                    ],
+                    "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
                     "snapshot": None if report.snapshot is None else _state(report.snapshot),
                     "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
@@ -278,11 +276,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
         named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
-        named += (
-            []
-            if rest is None
-            else [(self.renderer.text("usage.more", count=count), rest, view.url(PATH, top=str(MOST_ROWS)))]
-        )
+        named += [] if rest is None else [(f"{count} more", rest, view.url(PATH, top=str(MOST_ROWS)))]
         total, like = report.total[0].value, report.total[0]
 
         def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
@@ -299,7 +293,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         return {
             "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
             "rows": [line(*each) for each in named],
-            "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
+            "total": line("Total", Row(None, report.totals, report.total), None),
             "has_shares": not measure.ratio,
         }
 
