@@ -25,7 +25,7 @@ from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
-from auditord.web.page.numbers import NOTHING, shown
+from auditord.web.page.numbers import NOTHING, format_figure
 from auditord.web.page.query_string import (
     COMPARISONS,
     FILTERS,
@@ -35,16 +35,16 @@ from auditord.web.page.query_string import (
     PAGE,
     RANGES,
     View,
-    changed,
     chips,
     form_values,
     is_sent_form,
     name_of,
-    ordered_by,
+    order_by,
     pieces_of,
     read_filters,
     read_view,
-    tidied,
+    set_parameter,
+    tidy,
     value_of,
 )
 from auditord.web.page.rendering import Form, Renderer, Visitors, may
@@ -101,7 +101,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         """Show a page of the list. A submitted form is first redirected to the URL of its list."""
         pieces = pieces_of(read_target(request.raw_path).query)
         if is_sent_form(pieces):
-            return self.renderer.redirect(_url(tidied(pieces)))
+            return self.renderer.redirect(_url(tidy(pieces)))
         view = read_view("&".join(piece for piece in pieces if name_of(piece) not in OF_API | {_COLUMN}))
         columns = _columns([name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))])
         now = self.figures.now(view.zone)
@@ -118,7 +118,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "zone": zone_name(now),
             "columns": columns,
             "offered": _COLUMNS,
-            "first": _url(changed(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
+            "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
             **self._more(pieces, listing, found),
             "orders": _orders(pieces, query.order),
             "chips": chips(pieces),
@@ -138,19 +138,19 @@ class JobsPages(msgspec.Struct, frozen=True):
         }
         navigation = self.visitors.navigation(request, PATH)
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             shown = [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows]
             return self.renderer.answer("jobs.html", {**values, "rows": shown}, navigation)
 
-        return await places.run(made)
+        return await places.run(make)
 
     def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
         """Return the URL of the next page or, if not sorted by start time, of a longer page; None if none is left."""
         if len(found) <= listing.page:
             return {"next": None, "longer": None}
         if listing.query.order.field is SortField.START:
-            return {"next": _url(changed(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
-        return {"next": None, "longer": _url(changed(pieces, "limit", str(MOST_ROWS)))}
+            return {"next": _url(set_parameter(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
+        return {"next": None, "longer": _url(set_parameter(pieces, "limit", str(MOST_ROWS)))}
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show one record: to operators with its origin and differences, to administrators also with its history."""
@@ -201,7 +201,7 @@ def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]
     for column, field in _SORTED.items():
         is_it = order.field is field
         state = "" if not is_it else "descending" if order.descending else "ascending"
-        found[column] = _url(ordered_by(pieces, field, descending=not (is_it and order.descending))), state
+        found[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
     return found
 
 
@@ -242,8 +242,10 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "runtime": record.runtime,
         "cores": _decimal(held_amount(record, CORES)),
         "gpus": _decimal(held_amount(record, "GPU")),
-        "core_hours": NOTHING if hours is None else shown(hours, "core h"),
-        "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
+        "core_hours": NOTHING if hours is None else format_figure(hours, "core h"),
+        "efficiency": format_figure(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%")
+        if known
+        else NOTHING,
     }
 
 
@@ -275,7 +277,7 @@ _ACTS: Final[Mapping[str, str]] = {
     "delete": "The record no longer counts in any figure, and plugins report less for months that are still open. It "
     "is kept as a former version, with your name and the reason.",
 }
-"""The changes, and what each does."""
+"""The changes of a record, each with its effect."""
 _DONE: Final[Mapping[str, str]] = {
     "correct": "The record was corrected; its former version is kept.",
     "close": "The record was closed.",
@@ -299,7 +301,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the form for a change."""
-        act, record = await self._chosen(request)
+        act, record = await self._choose(request)
         self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
@@ -307,12 +309,12 @@ class ChangingPages(msgspec.Struct, frozen=True):
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
         """Change the record. A correction must first be confirmed, with its differences shown."""
         fields = await self.visitors.forms.read(request)
-        act, record = await self._chosen(request)
+        act, record = await self._choose(request)
         try:
             note = note_of(request, fields.get("reason", ""), None)
             if act == "correct" and "confirmed" not in fields:
                 return self._form(request, act, record, fields, differences=_differences(fields))
-            outcome = await self._changed(act, record, fields, note)
+            outcome = await self._change(act, record, fields, note)
         except (InvalidRecord, ValueError) as error:
             return self._form(request, act, record, fields, str(error))
         if outcome.outcome not in _GOOD:
@@ -325,7 +327,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
-    async def _changed(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
+    async def _change(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
         if act == "delete":
             (outcome,) = await self.changes.delete([record.record_id], note)
         elif act == "close":
@@ -335,7 +337,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
             outcome = await self.changes.correct(corrected, seen, note)
         return outcome
 
-    async def _chosen(self, request: web.BaseRequest) -> tuple[str, Record]:
+    async def _choose(self, request: web.BaseRequest) -> tuple[str, Record]:
         target = read_target(request.raw_path)
         try:
             record_id, act = target.segment(1), target.segment(2)
@@ -385,11 +387,11 @@ def _differences(fields: Form) -> list[tuple[str, str, str]]:
         for name in ("seen", "record")
     )
     names = dict.fromkeys([*before, *after])
-    texts = ((name, _shown(before.get(name)), _shown(after.get(name))) for name in names)
+    texts = ((name, _format(before.get(name)), _format(after.get(name))) for name in names)
     return [each for each in texts if each[1] != each[2]]
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 

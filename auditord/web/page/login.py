@@ -51,7 +51,7 @@ class LoginPage(msgspec.Struct, frozen=True):
         if sessions is None:
             return self.renderer.answer("login.html", {"form": None}, self.visitors.navigation(request, PATH))
         error = "Your session has ended. Please log in again." if sessions.has_ended(request) else None
-        return self.form(request, sessions, asked_target(request), error, HTTPStatus.OK)
+        return self.form(request, sessions, read_next(request), error, HTTPStatus.OK)
 
     async def enter(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session with the token in the form."""
@@ -67,7 +67,7 @@ class LoginPage(msgspec.Struct, frozen=True):
             )
             raise Refused(403, message)
         try:
-            principal = await self._recognised(self.authorisation, request, token)
+            principal = await self._recognise(self.authorisation, request, token)
             response = self.renderer.redirect(target)
             sessions.begin(request, response, new_session(token))
         except AccessRefused as error:
@@ -79,7 +79,7 @@ class LoginPage(msgspec.Struct, frozen=True):
         audit.session(request, principal.name, "login")
         return response
 
-    async def _recognised(self, authorisation: Authorisation, request: web.BaseRequest, token: str) -> Principal:
+    async def _recognise(self, authorisation: Authorisation, request: web.BaseRequest, token: str) -> Principal:
         if not 0 < len(token) <= LONGEST_TOKEN or not token.isascii():
             raise AccessRefused("the text that was sent to the login form is not a token")
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
@@ -149,7 +149,7 @@ def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
     return f"{sessions.name(request)}_form"
 
 
-def asked_target(request: web.BaseRequest) -> str:
+def read_next(request: web.BaseRequest) -> str:
     """Return the requested path to redirect to after the login."""
     given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
     return local_target(given.get("next", [""])[0])
@@ -207,7 +207,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     async def begin(self, request: web.BaseRequest) -> web.StreamResponse:
         """Redirect the browser to the issuer."""
-        chosen, target = self._chosen(request), asked_target(request)
+        chosen, target = self._choose(request), read_next(request)
         try:
             start = await chosen.issuer.start(self._callback(request, chosen.name))
         except LoginUnavailable as error:
@@ -222,11 +222,11 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     async def come_back(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session if the issuer vouches for the user."""
-        chosen = self._chosen(request)
+        chosen = self._choose(request)
         pending = _pending_login(request, chosen)
         target = "/" if pending is None else pending.target
         try:
-            response = await self._finished(request, chosen, pending)
+            response = await self._finish(request, chosen, pending)
         except AccessRefused as error:
             audit.refused(request, None, str(error))
             message = "The login failed. Please try again; the audit log of this server has the reason."
@@ -239,7 +239,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
         response.del_cookie(_cookie(chosen.sessions, request), path=chosen.sessions.root)
         return response
 
-    async def _finished(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
+    async def _finish(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
         if pending is None:
             raise AccessRefused(f"no login at {chosen.name} was started in this browser, or it has expired")
         claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, _answer(request))
@@ -250,7 +250,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
         audit.session(request, principal.name, "login")
         return response
 
-    def _chosen(self, request: web.BaseRequest) -> _Chosen:
+    def _choose(self, request: web.BaseRequest) -> _Chosen:
         name = read_target(request.raw_path).segment(1)
         authorisation = self.authorisation
         issuer = None if authorisation is None else authorisation.logins.get(name)

@@ -19,7 +19,7 @@ _AGES: Final = (
 )
 
 
-def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
+def format_figure(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
     """Return a figure with few digits. Without a unit it is a count.
 
     ``like`` is the largest figure of a table, which determines the digits of all its figures.
@@ -43,7 +43,7 @@ def digits_of(value: Fraction, unit: str) -> int:
     return 1 if abs(value) >= 1 else 3
 
 
-def signed(change: Fraction | None) -> str | None:
+def format_change(change: Fraction | None) -> str | None:
     """Return a change in percent as a signed whole number, or as a factor if it is large; None for None."""
     if change is None:
         return None

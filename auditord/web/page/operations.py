@@ -307,7 +307,7 @@ _CHANCES: Final[Mapping[str, str]] = {
     "discard": "The entries and their raw input are deleted for good. These jobs will not be accounted for, unless a "
     "collector reads them again.",
 }
-"""What can be done with entries in quarantine, and its effect."""
+"""The actions on entries in quarantine, each with its effect."""
 _GONE: Final = "This no longer exists."
 _LISTED: Final = 100
 _AT_ONCE: Final = 1_000
@@ -326,7 +326,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
 
     async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the confirmation of a run, with an explanation."""
-        name, act, section = await self._chosen(request)
+        name, act, section = await self._choose(request)
         self.visitors.forms.require()
         values = {
             "title": _RUNS[act]["title"].format(name=name),
@@ -340,7 +340,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Start a run and redirect to its page."""
         await self.visitors.forms.read(request)
-        name, act, section = await self._chosen(request)
+        name, act, section = await self._choose(request)
         run = self.runs.start(
             RunRequest(name, dry_run=act == "dry-run", section=section), principal_name(request) or ""
         )
@@ -412,7 +412,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
         values = {"title": "Done", "text": text, "listed": listed, "back": QUARANTINE}
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
-    async def _chosen(self, request: web.BaseRequest) -> tuple[str, str, Section]:
+    async def _choose(self, request: web.BaseRequest) -> tuple[str, str, Section]:
         target = read_target(request.raw_path)
         name, act = target.segment(2), target.segment(3)
         for instance in await self.status.instance_states():

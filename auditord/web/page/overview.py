@@ -20,9 +20,9 @@ from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars
-from auditord.web.page.figures import Charts, Figures, change, compared, partial_places
+from auditord.web.page.figures import Charts, Figures, change, compare, partial_places
 from auditord.web.page.jobs import job_row
-from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
+from auditord.web.page.numbers import NOTHING, begin_of_bin, format_change, format_figure, percent
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import client_key, principal_of, read_target
@@ -64,7 +64,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         navigation = self.visitors.navigation(request, PATH)
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             values = {
                 "month": f"{this.start:%B %Y}",
                 "cards": [
@@ -82,7 +82,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
             }
             return self.renderer.answer("overview.html", values, navigation)
 
-        return await self.figures.places.run(made)
+        return await self.figures.places.run(make)
 
     async def _ask(
         self,
@@ -100,7 +100,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
     def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: read by the template
         measure = report.question.measures[0]
-        value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
+        value, before = (format_figure(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
         shared = {"last": before, "change": None, "note": "of jobs with a known CPU time"}
         return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
 
@@ -124,10 +124,10 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
             {
                 "title": measure.title,
                 "unit": measure.unit,
-                "value": shown(present[at], measure.unit),
-                "last": shown(whole[at], measure.unit),
+                "value": format_figure(present[at], measure.unit),
+                "last": format_figure(whole[at], measure.unit),
                 "note": None,
-                "change": signed(difference),
+                "change": format_change(difference),
             }
         )
     return cards
@@ -149,9 +149,9 @@ def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) ->
             found.append(
                 {
                     "label": row.label,
-                    "core_hours": shown(row.total[0], "core h"),
-                    "jobs": shown(row.total[1]),
-                    "efficiency": None if efficiency is None else shown(_ratio(efficiency.get(row.label)), "%"),
+                    "core_hours": format_figure(row.total[0], "core h"),
+                    "jobs": format_figure(row.total[1]),
+                    "efficiency": None if efficiency is None else format_figure(_ratio(efficiency.get(row.label)), "%"),
                     "share": percent(100 * value / total if total else None),
                 }
             )
@@ -198,7 +198,7 @@ class MyPage(msgspec.Struct, frozen=True):
         records = await self._latest(request, question.where())
         user = principal.user
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             values = {
                 "user": user,
                 "view": view,
@@ -212,7 +212,7 @@ class MyPage(msgspec.Struct, frozen=True):
             }
             return self.renderer.answer("my.html", values, navigation)
 
-        return await self.figures.places.run(made)
+        return await self.figures.places.run(make)
 
     async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
         query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
@@ -235,8 +235,8 @@ class MyPage(msgspec.Struct, frozen=True):
             {
                 "title": measure.title,
                 "unit": measure.unit,
-                "value": shown(report.total[at], measure.unit),
-                "compared": compared(report, former, at),
+                "value": format_figure(report.total[at], measure.unit),
+                "compared": compare(report, former, at),
             }
             for at, measure in enumerate(report.question.measures)
         ]
@@ -246,7 +246,11 @@ class MyPage(msgspec.Struct, frozen=True):
         found = [(idle, record) for record in records if (idle := _idle(record)) is not None and idle > 0]
         found.sort(key=lambda each: each[0], reverse=True)
         return [
-            {**job_row(record, self.figures.keys), "idle": shown(Figure(idle), "core h"), "memory": _memory(record)}
+            {
+                **job_row(record, self.figures.keys),
+                "idle": format_figure(Figure(idle), "core h"),
+                "memory": _memory(record),
+            }
             for idle, record in found[:_WORST]
         ]
 
@@ -263,4 +267,4 @@ def _memory(record: Record) -> str:
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))
-    return f"{shown(used, 'GiB')} / {shown(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"
+    return f"{format_figure(used, 'GiB')} / {format_figure(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"

@@ -3,7 +3,7 @@
 A view has a measure, a group, a period and filters. A list of records has the filters and the order of the API, which
 the API's parser reads. Its form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more
 filter by a label (``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else.
-:func:`tidied` turns a submitted form into the query string of the list.
+:func:`tidy` turns a submitted form into the query string of the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS, checked_day
+from auditord.reporting.periods import PERIODS, check_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing
@@ -36,7 +36,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "size": "job size (cores)",
     "none": "nothing",
 }
-"""What rows can be grouped by besides meta keys, and its name."""
+"""The dimensions of rows besides meta keys, and their names."""
 
 NO_BIN: Final = "none"
 AUTOMATIC: Final = "auto"
@@ -168,7 +168,7 @@ class View(msgspec.Struct, frozen=True):
         pairs += [(LABEL, f"{key}={value}") for key, value in self.labels]
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
-    def narrowed(self, path: str, name: str, value: str) -> str:
+    def narrow(self, path: str, name: str, value: str) -> str:
         """Return the URL of the view narrowed to one more label."""
         if name in FILTERS:
             return self.url(path, **{name: value})
@@ -244,7 +244,7 @@ def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
     except ValueError as error:
         raise InvalidQuery(f"'{name}' must be a day such as 2026-01-31", name) from error
     try:
-        return checked_day(day)
+        return check_day(day)
     except ValueError as error:
         raise InvalidQuery(f"'{name}': {error}", name) from error
 
@@ -261,7 +261,7 @@ RANGES: Final[Mapping[str, str]] = {
     "runtime[gte]": "Runtime from, in s",
     "runtime[lt]": "Runtime below, in s",
 }
-"""The filters that have a field of their own in the form, and its name."""
+"""The filters that have a field of their own in the form, and the names of the fields."""
 
 COMPARISONS: Final = tuple(each.value for each in Comparison)
 LABEL_OPERATORS: Final = ("c", "dnc", "absent")
@@ -322,7 +322,7 @@ def is_sent_form(pieces: Sequence[str]) -> bool:
     return any(name_of(piece) in _FIELDS for piece in pieces)
 
 
-def tidied(pieces: Sequence[str]) -> str:
+def tidy(pieces: Sequence[str]) -> str:
     """Return the query string of the list that a submitted form requests.
 
     Raises:
@@ -386,13 +386,13 @@ def form_values(pieces: Sequence[str], zone: tzinfo) -> Mapping[str, str]:
     return {**dict.fromkeys(RANGES, ""), **of_ranges, "filters": "&".join(others)}
 
 
-def ordered_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:
+def order_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:
     """Return the query string of the list in another order."""
     kept = [piece for piece in pieces if name_of(piece) not in {"sort_by", "cursor"}]
     return "&".join([*kept, f"sort_by[{'desc' if descending else 'asc'}]={field.value}"])
 
 
-def changed(pieces: Sequence[str], name: str, value: str | None) -> str:
+def set_parameter(pieces: Sequence[str], name: str, value: str | None) -> str:
     """Return the query string with a parameter set to a value, or removed if None."""
     kept = [piece for piece in pieces if name_of(piece) != name]
     return "&".join(kept if value is None else [*kept, f"{name}={quote_plus(value)}"])

@@ -28,7 +28,7 @@ from markupsafe import Markup
 from auditord.config.sections import UiSection
 from auditord.web.answers import NOT_FOUND
 from auditord.web.page import numbers
-from auditord.web.page.charts import Sheet, without_variables
+from auditord.web.page.charts import Sheet, replace_variables
 from auditord.web.requests import read_target
 from auditord_hookspecs.zones import zone_named
 
@@ -198,7 +198,7 @@ class Renderer:
     def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
         """Return a sheet for a chart. The title of the page precedes its first line."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
-        return Sheet(title, named, keys, without_variables(self._assets.content("chart.css")))
+        return Sheet(title, named, keys, replace_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
         """Return a path as browsers request it, below the prefix that a proxy may add."""

@@ -198,13 +198,13 @@ class _Guard(msgspec.Struct, frozen=True):
         """Wrap a handler like :meth:`around`. If the page takes long, its frame is sent first."""
         guarded = self.around(handler)
 
-        def failed(request: web.BaseRequest) -> web.Response:
+        def make_fault_page(request: web.BaseRequest) -> web.Response:
             message = "This page failed. The daemon's log has the reason."
             return self._page(request, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             frame = Frame(partial(self._frame, request, here))
-            return await frame_first(request, guarded(request), frame, partial(failed, request))
+            return await frame_first(request, guarded(request), frame, partial(make_fault_page, request))
 
         return answer
 
