@@ -29,10 +29,10 @@ class Instant(click.ParamType[datetime]):
         moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
         if not self._of_period:
             return moment
-        from auditord.reporting.periods import checked_day  # noqa: PLC0415 only for reports
+        from auditord.reporting.periods import check_day  # noqa: PLC0415 only for reports
 
         try:
-            return checked_day(moment)
+            return check_day(moment)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

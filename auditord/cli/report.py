@@ -28,7 +28,7 @@ from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
@@ -309,7 +309,7 @@ def write_table(answered: Answered, most: int | None) -> None:
 
 def _write_pledge(answered: Answered) -> None:
     question = answered.report.question
-    amount = None if question.window is None else pledged(answered.pledges, question, question.window)
+    amount = None if question.window is None else sum_pledges(answered.pledges, question, question.window)
     if amount:
         share = 100 * (answered.report.total[0].value or Fraction(0)) / amount
         say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)

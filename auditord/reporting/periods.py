@@ -17,7 +17,7 @@ LAST_DAY: Final = date(2999, 12, 31)
 """The first and last day of a period. Days of the periods before and after it stay within Python's calendar."""
 
 
-def checked_day(moment: datetime) -> datetime:
+def check_day(moment: datetime) -> datetime:
     """Return the instant if a period may begin or end on its day.
 
     Raises:

@@ -62,7 +62,7 @@ class Pledge(msgspec.Struct, frozen=True):
         return self.power * Fraction(max(covered // _SECOND, 0), _SECONDS_PER_HOUR)
 
 
-def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
+def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
     """Return the sum of the pledges to a question's site and group in a window; None without a pledge.
 
     While a pledge holds, it includes the narrower ones: one to a whole site includes those to its groups.

@@ -122,14 +122,14 @@ class Cells(Mapping[date | None, Cell]):
 
     def total(self) -> Cell:
         """Return the figures over all bins."""
-        return self._vectors.cell(self.summed())
+        return self._vectors.cell(self.sum_up())
 
-    def summed(self) -> Vector:
+    def sum_up(self) -> Vector:
         """Return the sums over all bins."""
         return added([self._vectors.nothing, *self._sums.values()])
 
     @staticmethod
-    def joined(vectors: Vectors, several: Iterable["Cells"]) -> "Cells":
+    def join(vectors: Vectors, several: Iterable["Cells"]) -> "Cells":
         """Return the sums of the cells of several rows."""
         by_bin: defaultdict[date | None, list[Vector]] = defaultdict(list)
         for each in several:
@@ -137,9 +137,9 @@ class Cells(Mapping[date | None, Cell]):
                 by_bin[begin].append(sums)
         return Cells(vectors, {begin: added(sums) for begin, sums in by_bin.items()})
 
-    def without(self, several: Iterable["Cells"]) -> "Cells":
+    def subtract(self, several: Iterable["Cells"]) -> "Cells":
         """Return the sums minus the cells of several rows."""
-        known = Cells.joined(self._vectors, several)._sums  # noqa: SLF001 of its own class
+        known = Cells.join(self._vectors, several)._sums  # noqa: SLF001 of its own class
         left = {
             begin: [number - other for number, other in zip(sums, known.get(begin, self._vectors.nothing), strict=True)]
             for begin, sums in self._sums.items()
@@ -192,7 +192,7 @@ class Report(msgspec.Struct, frozen=True):
         rest = [*self.rows[most:], *([] if row is None else [row])]
         if not rest:
             return self.rows, None, 0
-        cells = Cells.joined(self.vectors, [row.cells for row in rest])
+        cells = Cells.join(self.vectors, [row.cells for row in rest])
         return self.rows[:most], Row(None, cells, cells.total()), len(self.rows[most:]) + count
 
     @property
@@ -200,7 +200,7 @@ class Report(msgspec.Struct, frozen=True):
         """The number of rows, including the combined ones."""
         return len(self.rows) + (0 if self.others is None else self.others[1])
 
-    def shortened(self, most: int) -> "Report":
+    def shorten(self, most: int) -> "Report":
         """Return the report with its largest rows, and all others combined into one row."""
         rows, rest, count = self.largest(most)
         return replace(self, rows=rows, others=None if rest is None else (rest, count))
@@ -212,12 +212,12 @@ def make_report(question: Question, answer: Aggregates) -> Report:
     every = vectors.by_label(answer)
     rows = [Row(label, cells, cells.total()) for label, cells in every.items()]
     rows.sort(key=lambda row: place_of(question, row.label, row.total))
-    totals = Cells.joined(vectors, every.values())
+    totals = Cells.join(vectors, every.values())
     bins, total = bins_between(question, totals), totals.total()
     return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
 
 
-def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
+def condense(rows: Report, named: Report, totals: Report, most: int) -> Report:
     """Return the bins of the largest rows, and all other rows as one: the totals minus the largest rows.
 
     Args:
@@ -228,7 +228,7 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
     """
     found = {row.label: row for row in named.rows}
     kept = [found[row.label] for row in rows.rows[:most] if row.label in found]
-    rest = totals.totals.without([row.cells for row in kept])
+    rest = totals.totals.subtract([row.cells for row in kept])
     others = (Row(None, rest, rest.total()), rows.row_count - len(kept))
     return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
 
@@ -252,17 +252,14 @@ def has_implausible(report: Report) -> bool:
 def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]:
     """Return the sort key of a row: the largest comes first, but job sizes in their order."""
     if question.by == SIZE:
-        return _smallest(label), ""
+        smallest = -1 if label is None else int(label.rstrip("+").split("-")[0])
+        return smallest, ""
     return -nearest_float(total[0].value or Fraction(0)), label or ""  # comparing fractions takes ten times as long
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
     """Return the figures of no records."""
-    return tuple(map(_nothing, measures))
-
-
-def _nothing(measure: Measure) -> Figure:
-    return UNKNOWN if measure.ratio else _NOTHING
+    return tuple(UNKNOWN if measure.ratio else _NOTHING for measure in measures)
 
 
 def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:
@@ -301,10 +298,6 @@ def _size_class(cores: int) -> str:
     return f"{_SIZES[-1] + 1}+"
 
 
-def _smallest(label: Label) -> int:
-    return -1 if label is None else int(label.rstrip("+").split("-")[0])
-
-
 _MOMENT = timedelta(microseconds=1)
 
 
@@ -324,7 +317,10 @@ class Part(msgspec.Struct, frozen=True):
 
     def text(self, *, iso: bool = False) -> str:
         """Return the days in words, such as ``from 29 Oct``; in ISO 8601, ``from 2026-10-29``."""
-        first, last = (None if day is None else _written(day, iso=iso) for day in (self.first, self.last))
+        first, last = (
+            None if day is None else day.isoformat() if iso else f"{day.day} {day:%b}"
+            for day in (self.first, self.last)
+        )
         if first is not None and last is not None:
             return first if first == last else f"{first} to {last}"
         return f"to {last}" if first is None else f"from {first}"
@@ -353,7 +349,3 @@ def parts_of(question: Question, bins: Iterable[date]) -> dict[date, Part]:
     """Return the bins that a report covers only in part."""
     found = ((begin, part_of(question, begin)) for begin in bins)
     return {begin: part for begin, part in found if part is not None}
-
-
-def _written(day: date, *, iso: bool) -> str:
-    return day.isoformat() if iso else f"{day.day} {day:%b}"

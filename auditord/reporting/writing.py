@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -128,7 +128,7 @@ class Gathering:
     def add(self, answer: Aggregates) -> None:
         """Add the sums of some bins, which no other answer covers."""
         by_label = self._vectors.by_label(answer)
-        totals = Cells.joined(self._vectors, by_label.values())
+        totals = Cells.join(self._vectors, by_label.values())
         for begin in totals:
             self._places[begin] = len(self._places)
         self._totals.add(totals, self._places)
@@ -164,15 +164,14 @@ class _Line:
             end = (places[begin] + 1) * len(known)
             self._numbers.extend([_Missing.CELL] * (end - len(self._numbers)))
             self._numbers[end - len(known) : end] = known
-        self.sums = (added([*self.sums, cells.summed()]),)
+        self.sums = (added([*self.sums, cells.sum_up()]),)
 
     def row(self, label: Label, total: Numbers, places: Iterable[int | None]) -> GridRow:
-        return GridRow(label, total, [None if place is None else self._cell(place, len(total)) for place in places])
-
-    def _cell(self, place: int, width: int) -> Numbers | None:
-        found = self._numbers[place * width : (place + 1) * width]
-        known = [each for each in found if each is not _Missing.CELL]
-        return known or None
+        width, cells = len(total), list[Numbers | None]()
+        for place in places:
+            found = [] if place is None else self._numbers[place * width : (place + 1) * width]
+            cells.append([each for each in found if each is not _Missing.CELL] or None)
+        return GridRow(label, total, cells)
 
 
 _LINES_AT_ONCE: Final = 5_000
@@ -199,12 +198,12 @@ def json_pieces(grid: Grid) -> Iterator[str]:
     question = grid.question
     names = [measure.name for measure in question.measures]
 
-    def named(found: Numbers) -> dict[str, Number]:
+    def by_name(found: Numbers) -> dict[str, Number]:
         return dict(zip(names, found, strict=True))
 
-    def binned(row: GridRow) -> dict[str, dict[str, Number]]:
+    def by_bin(row: GridRow) -> dict[str, dict[str, Number]]:
         cells = zip(grid.bins, row.cells, strict=True) if grid.bins else ()
-        return {begin.isoformat(): named(cell) for begin, cell in cells if cell is not None}
+        return {begin.isoformat(): by_name(cell) for begin, cell in cells if cell is not None}
 
     asked = {
         "by": question.by,
@@ -217,11 +216,11 @@ def json_pieces(grid: Grid) -> Iterator[str]:
     yield f'{_json(asked)[:-1]}, "rows": ['
     separator = "\n"
     for row in grid.rows:
-        yield separator + _json({"label": row.label, "total": named(row.total), "bins": binned(row)})
+        yield separator + _json({"label": row.label, "total": by_name(row.total), "bins": by_bin(row)})
         separator = ",\n"
     partial = {begin.isoformat(): _days(part) for begin, part in parts_of(question, grid.bins).items()}
     remarks = _remarks(grid)
-    rest = {"total": named(grid.totals.total), "bins": binned(grid.totals), "partial": partial, "remarks": remarks}
+    rest = {"total": by_name(grid.totals.total), "bins": by_bin(grid.totals), "partial": partial, "remarks": remarks}
     yield f"\n], {_json(rest)[1:]}\n"
 
 
@@ -325,7 +324,7 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
         has_columns = len(grid.question.measures) == 1 and 2 + len(grid.bins) <= _MOST_COLUMNS
-        table = _by_bins(grid) if has_columns else _by_measures(grid)
+        table = _by_bins(grid) if has_columns else chain([columns(grid)], lines(grid))
         counts = all(not measure.unit for measure in grid.question.measures)
         try:
             yield from _write(book, "Usage", table, counts=counts)
@@ -370,11 +369,6 @@ def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:
     yield row.total[0]
     if grid.bins:
         yield from (None if cell is None else cell[0] for cell in row.cells)
-
-
-def _by_measures(grid: Grid) -> Iterator[Line]:
-    yield columns(grid)
-    yield from lines(grid)
 
 
 def _about(grid: Grid) -> Iterator[Line]:

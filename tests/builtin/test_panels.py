@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from auditord.web.page.panels import DrawnPart, drawn
+from auditord.web.page.panels import DrawnPart, draw
 from auditord_builtin import kubernetes
 from auditord_builtin.apel.state import MonthState, ReportedState, SiteState, show_months
 from auditord_builtin.kubernetes.following import Checkpoint as Positions
@@ -61,23 +61,23 @@ RUNS = [SHOWN, "90.0", "1,234", "2", "3", "no answer"]
 @pytest.mark.anyio
 async def test_slurm_shows_how_far_it_has_read_and_its_runs() -> None:
     saved = msgspec.to_builtins(Checkpoint(NOW - timedelta(days=2), NOW, NOW - timedelta(days=1)))
-    shown = rows(drawn(await show_state(SavedContext(saved))))
+    shown = rows(draw(await show_state(SavedContext(saved))))
     assert [row[1] for row in shown[:3]] == ["2026-11-20 12:00:00", SHOWN, "2026-11-21 12:00:00"]
     assert shown[3:] == [RUNS]
-    assert [part.note for part in drawn(await show_state(SavedContext()))] == ["It has not read anything yet."]
+    assert [part.note for part in draw(await show_state(SavedContext()))] == ["It has not read anything yet."]
 
 
 @pytest.mark.anyio
 async def test_instants_are_in_the_zone_of_the_page() -> None:
     saved = msgspec.to_builtins(Checkpoint(NOW, NOW, NOW))
-    shown = rows(drawn(await show_state(SavedContext(saved)), ZoneInfo("Europe/Berlin")))
+    shown = rows(draw(await show_state(SavedContext(saved)), ZoneInfo("Europe/Berlin")))
     assert [row[1] for row in shown[:3]] == ["2026-11-22 13:00:00"] * 3
 
 
 @pytest.mark.anyio
 async def test_kubernetes_shows_its_namespaces_and_pods() -> None:
     saved = msgspec.to_builtins(Positions(NOW, {"*": Position(NOW, "1"), "hep": Position(NOW, None)}))
-    parts = drawn(await kubernetes.show_state(SavedContext(saved)))
+    parts = draw(await kubernetes.show_state(SavedContext(saved)))
     assert parts[0].note == "Pods that run: 0. Pods that are over and wait for their metrics: 0."
     assert rows(parts) == [["all", SHOWN], ["hep", SHOWN], RUNS]
 
@@ -89,7 +89,7 @@ async def test_apel_shows_its_months() -> None:
         "2026-10": MonthState(stored=9, reportable=8, problems=("KIT 2026-10: 1 job has no VO",)),
     }
     saved = msgspec.to_builtins(ReportedState(sites={"KIT": SiteState(months=months)}))
-    chart, table, note = drawn(await show_months(SavedContext(saved)))
+    chart, table, note = draw(await show_months(SavedContext(saved)))
     assert "KIT, 2026-09: 7 jobs" in str(chart.svg)
     assert rows([table]) == [
         ["KIT", "2026-10", "9", "8", "0", "0", "\N{EN DASH}"],
@@ -108,7 +108,7 @@ async def test_priorities_are_shown_over_time() -> None:
     assert (len(state.runs), len(state.days)) == (12, 364)
     saved = msgspec.json.decode(msgspec.json.encode(state))
     assert len(msgspec.json.encode(state)) < 20_000
-    table, runs, days = drawn(await show_priorities(SavedContext(saved)))
+    table, runs, days = draw(await show_priorities(SavedContext(saved)))
     assert rows([table]) == [["atlas", "1,999"], ["belle", "99"]]
     assert str(runs.svg).count("<circle") == 2 * 12
     assert "atlas, 22 Nov 06:00: 1,999" in str(runs.svg)
@@ -119,16 +119,16 @@ async def test_priorities_are_shown_over_time() -> None:
 
 @pytest.mark.anyio
 async def test_priorities_are_shown_from_the_highest() -> None:
-    shown = drawn(await show_priorities(SavedContext({"last": {"atlas": 10.5, "last": 99.4}})))
+    shown = draw(await show_priorities(SavedContext({"last": {"atlas": 10.5, "last": 99.4}})))
     assert rows(shown) == [["last", "99"], ["atlas", "11"]]
-    assert [part.note for part in drawn(await show_priorities(SavedContext()))] == ["No priority has been set yet."]
+    assert [part.note for part in draw(await show_priorities(SavedContext()))] == ["No priority has been set yet."]
 
 
 @pytest.mark.anyio
 async def test_other_plugins_show_what_they_have_saved() -> None:
     refused = {"2026-10-01 ab12": {"at": NOW.isoformat()}}
     amounts = {"2026-10": {"acct1": {"cpu": "6.60"}}, "2026-11": {"acct1": {"cpu": "0.00"}}}
-    assert rows(drawn(await show_resources(SavedContext({"refused": refused, "amounts": amounts})))) == [
+    assert rows(draw(await show_resources(SavedContext({"refused": refused, "amounts": amounts})))) == [
         ["2026-11", "acct1", "cpu", "0"],
         ["2026-10", "acct1", "cpu", "6.6"],
         ["2026-10-01", "ab12", SHOWN],
@@ -138,8 +138,8 @@ async def test_other_plugins_show_what_they_have_saved() -> None:
         "reports": {"reported_until": "2026-11-22T12:00:00Z", "open": {"2026-10": {}}},
         "users": {},
     }  # Any: JSON
-    assert [part.note for part in drawn(await show_reports(SavedContext()))] == ["No report has been made yet."]
-    assert rows(drawn(await show_reports(SavedContext(reported)))) == [
+    assert [part.note for part in draw(await show_reports(SavedContext()))] == ["No report has been made yet."]
+    assert rows(draw(await show_reports(SavedContext(reported)))) == [
         ["reports", SHOWN, "1"],
         ["users", "\N{EN DASH}", "0"],
     ]

@@ -8,12 +8,10 @@ once their instance has run, so a registry would not contain them all.
 """
 
 import ast
-import json
 import re
 from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -48,7 +46,7 @@ _ROOT: Final = "AuditordError"
 _REFUSED: Final = "auditord.web.problems.Refused"
 _CONFIGURATION: Final = "auditord.errors.ConfigurationError"
 _ANSWERS: Final = frozenset({"json_error", "plain_text", "Answer", "Refused"})
-_MAY_BE_TEXT: Final = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.Name, ast.Call)
+_MAY_BE_TEXT: Final = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.Name)
 _IN_CONFIGURATION: Final = re.compile(r"\.config(\.|$)")
 
 
@@ -205,22 +203,12 @@ def _texts(node: ast.expr, assigned: Assigned, deep: int = 2) -> Iterator[str]:
             yield from (*_texts(one, assigned, deep), *_texts(other, assigned, deep))
         case ast.Name(id=name) if deep:
             yield from (text for value in assigned.get(name, ()) for text in _texts(value, assigned, deep - 1))
-        case ast.Call(func=ast.Attribute(attr="text"), args=[ast.Constant(value=str(key)), *_]):
-            if key in _page_texts():
-                yield re.sub(r"\{\w+\}", "…", _page_texts()[key])
         case _:
             return
 
 
 def _one_line(text: str) -> str:
     return " ".join(re.sub(r"%[sdr]", "…", text).split())
-
-
-@cache
-def _page_texts() -> Mapping[str, str]:
-    """Return the texts of the page by their keys."""
-    texts: Mapping[str, str] = json.loads((ROOT / "auditord/web/page/texts/en.json").read_bytes())
-    return texts
 
 
 _ERRORS: Final = """\

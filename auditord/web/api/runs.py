@@ -11,7 +11,7 @@ from anyio import Lock, sleep
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
-from auditord.reporting.periods import checked_day
+from auditord.reporting.periods import check_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, decoded, read
@@ -113,8 +113,8 @@ def _period(start: str, stop: str) -> Window:
     if window.stop <= window.start:
         raise msgspec.ValidationError("'to' must be later than 'from'")
     try:
-        checked_day(window.start)
-        checked_day(window.stop)
+        check_day(window.start)
+        check_day(window.stop)
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from error
     return window

@@ -5,9 +5,7 @@
   actions; :mod:`login`: logins.
 * :mod:`query_string`: the URLs of views.
 * :mod:`figures`: reports over the records that a visitor may see; :mod:`charts`: SVG; :mod:`numbers`: formatting.
-* :mod:`rendering` and ``static``: templates, texts, headers, navigation, forms, style sheets and an optional script.
-
-Templates contain no logic and no text. Texts are in ``texts/en.json``; another language is another file.
+* :mod:`rendering` and ``static``: templates, headers, navigation, forms, style sheets and an optional script.
 """
 
 from auditord.web.page.routes import Parts, page_routes

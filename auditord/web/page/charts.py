@@ -68,7 +68,7 @@ class Picture(msgspec.Struct, frozen=True):
     __str__ = __html__
 
 
-def marked(shape: str, mark: Mark) -> str:
+def mark_shape(shape: str, mark: Mark) -> str:
     """Return a shape with the title of its mark, and its link."""
     titled = f"<title>{escape(mark.title)}</title>{shape}"
     # Not in the tab order: the table beside the picture has the same links.
@@ -158,12 +158,12 @@ class Axis(msgspec.Struct, frozen=True):
 
 def bars(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
     """Return stacked bars, with an optional stepped line above them; None if there are no values."""
-    return _stacked(title, axis, series, line, _bars_of)
+    return _stack(title, axis, series, line, _bars_of)
 
 
 def areas(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
     """Return stacked areas, with an optional stepped line; None if there are no values."""
-    return _stacked(title, axis, series, line, _area_of)
+    return _stack(title, axis, series, line, _area_of)
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
@@ -184,13 +184,13 @@ def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> Picture | None
     parts: list[str] = []
     for at, (name, value, mark) in enumerate(rows):
         base = _ROW * at + _ROW / 2 + 5
-        parts.append(marked(bar(_ROW * at + 2, max(100 * (mark.value or 0) / largest, 0.5), _ROW - 4), mark))
+        parts.append(mark_shape(bar(_ROW * at + 2, max(100 * (mark.value or 0) / largest, 0.5), _ROW - 4), mark))
         parts.append(text_at(8, base, name, css="begin"))
         parts.append(text_at("99%", base, value, css="end"))
     return Picture(title, _ROW * len(rows), f'<g class="series colour-0">{"".join(parts)}</g>', is_fluid=True)
 
 
-def _stacked(
+def _stack(
     title: str,
     axis: Axis,
     series: Sequence[Series],
@@ -201,11 +201,11 @@ def _stacked(
         return None
     top = ticks(max(*_sums(axis, series), *_amounts(line), 0))[-1]
     parts = [_group(each, shapes(each, series[:at], top)) for at, each in enumerate(series)]
-    hatched = _hatched(axis, series, top, are_areas=shapes is _area_of)
+    hatched = _hatch(axis, series, top, are_areas=shapes is _area_of)
     return _over_time(title, axis, top, [*parts, *hatched, _pledge(line, top)])
 
 
-def _hatched(axis: Axis, series: Sequence[Series], top: float, *, are_areas: bool) -> Iterator[str]:
+def _hatch(axis: Axis, series: Sequence[Series], top: float, *, are_areas: bool) -> Iterator[str]:
     """Yield stripes in the background colour over the shapes of partial bins."""
     if axis.partial:
         yield _HATCH
@@ -251,7 +251,7 @@ def _bars_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
             base = _below(below, at)
             upper = _y(base + mark.value, top)
             x = _x(at + (1 - _FILLED) / 2, places)
-            yield marked(rectangle(x, upper, wide, _y(base, top) - upper), mark)
+            yield mark_shape(rectangle(x, upper, wide, _y(base, top) - upper), mark)
 
 
 def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[str]:
@@ -266,7 +266,7 @@ def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
     for at, mark in enumerate(series.marks):
         if mark.value:
             y = _y(bases[at] + mark.value, top)
-            yield marked(rectangle(_x(at, places), y, _WIDE / places, _y(bases[at], top) - y, "unseen"), mark)
+            yield mark_shape(rectangle(_x(at, places), y, _WIDE / places, _y(bases[at], top) - y, "unseen"), mark)
 
 
 def _dots_of(series: Series, partial: Collection[int], top: float) -> Iterator[str]:
@@ -279,7 +279,7 @@ def _dots_of(series: Series, partial: Collection[int], top: float) -> Iterator[s
         x, y = _x(at + 0.5, places), _y(mark.value, top)
         path.append(f"{'L' if is_joined else 'M'}{x:.1f} {y:.1f}")
         css = "mark hollow" if at in partial else "mark"
-        dots.append(marked(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
+        dots.append(mark_shape(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
         is_joined = True
     yield f'<path class="line" d="{" ".join(path)}"/>'
     yield from dots
@@ -379,7 +379,7 @@ def _squares(days: Mapping[date, Mark], largest: float, monday: date) -> Iterato
     for day in sorted(days):
         x, top = _place((day - monday).days // 7)
         css = f"heat-{shade(days[day].value, largest)}"
-        yield marked(rectangle(x, top + _HEAT_TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), days[day])
+        yield mark_shape(rectangle(x, top + _HEAT_TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), days[day])
 
 
 def _key(largest: str, top: float) -> Iterator[str]:
@@ -424,7 +424,10 @@ class Sheet(msgspec.Struct, frozen=True):
         height = top + high + _LINE * (legend[-1][0] if legend else 0) + _MARGIN
         texts = [text_at(_MARGIN, _TITLE, self.title, css="title")]
         texts += [text_at(_MARGIN, _TITLE + _LINE * at, line) for at, line in enumerate(self.lines, start=1)]
-        drawn = "" if chart is None else _placed(chart, top)
+        drawn = ""
+        if chart is not None:  # a nested SVG, so that its percentages refer to its own width
+            place = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
+            drawn = f'<svg {place} class="{chart.css}">{chart.content}</svg>'
         keys = "".join(part for _, part in legend)
         size = f'width="{_SHEET_WIDTH}" height="{height}"'
         begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
@@ -445,15 +448,9 @@ class Sheet(msgspec.Struct, frozen=True):
             x += wide
 
 
-def without_variables(rules: str) -> str:
+def replace_variables(rules: str) -> str:
     """Return the CSS rules of charts with each variable replaced by its value in the light theme."""
     before, _, rest = rules.partition(":root {")
     variables, _, used = rest.partition("}")
     values = dict(re.findall(r"--(\w+): (#\w+);", variables))
     return before + re.sub(r"var\(--(\w+)\)", lambda found: values[found[1]], used)
-
-
-def _placed(chart: Picture, top: float) -> str:
-    """Return the chart as a nested SVG, so that its percentages refer to its own width."""
-    place = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
-    return f'<svg {place} class="{chart.css}">{chart.content}</svg>'

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
-from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, make_report, part_of
+from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
-from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
+from auditord.web.page.numbers import begin_of_bin, format_change, format_figure, with_unit
 from auditord.web.page.query_string import View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
@@ -92,27 +92,21 @@ class Figures(msgspec.Struct, frozen=True):
         return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
-        def made(found: Aggregates) -> Report:
+        def make(found: Aggregates) -> Report:
             report = make_report(question, found)
-            return report.shortened(MOST_ROWS) if question.bin is None else report
+            return report.shorten(MOST_ROWS) if question.bin is None else report
 
-        async with self._summed(request, question) as found:
-            return await self.places.run(lambda: made(found))
-
-    @asynccontextmanager
-    async def _summed(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Aggregates, None]:
         opened = self.places.summed(client_key(request), self._sums(request), question.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
                 raise _too_many_rows() from error
-            yield found
+            return await self.places.run(lambda: make(found))
 
     def _sums(self, request: web.BaseRequest) -> Aggregate:
-        return self._sums_of_lake(request) if self.of_lake else self.records(request).aggregate
-
-    def _sums_of_lake(self, request: web.BaseRequest) -> Aggregate:
+        if not self.of_lake:
+            return self.records(request).aggregate
         records = self.lake.records(request)
 
         async def aggregate(query: AggregateQuery) -> Aggregates:
@@ -122,7 +116,7 @@ class Figures(msgspec.Struct, frozen=True):
         return aggregate
 
     @asynccontextmanager
-    async def gathered(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
+    async def gather(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
         """Yield all numbers of a report for a file, while holding a reading place.
 
         A long report is queried in parts of its period, so that no result has too many cells. A record that changes
@@ -146,11 +140,11 @@ class Figures(msgspec.Struct, frozen=True):
             _check_cells(rows, len(bins))
             if rows * len(bins) > FEW_GROUPS:
                 await place.grow()
-            await self._gather(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            await self._gather_bins(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
 
-    async def _gather(
+    async def _gather_bins(
         self, gathering: Gathering, question: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
         """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
@@ -187,10 +181,10 @@ class Figures(msgspec.Struct, frozen=True):
         chosen = await self._whole(request, replace(question, labels=named))
         # Queried last, so that the totals include every record of the other two reports.
         totals = await self._whole(request, replace(question, by=None))
-        return rows, condensed(rows, chosen, totals, most)
+        return rows, condense(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
-        """Return reports of the previous period and of the same period a year ago, each with the key of its text.
+        """Return reports of the previous period and of the same period a year ago, each with its name.
 
         If the question's period is not over, these periods end at the same point. They have no groups and no bins. An
         empty report of a year ago is left out.
@@ -198,15 +192,15 @@ class Figures(msgspec.Struct, frozen=True):
         if (window := question.window) is None:
             return ()
         now, year = self.now(question.zone), year_before(window)
-        windows = {"former": previous_period(window), "year": year}
-        if windows["former"] == year:
-            del windows["former"]
+        previous = previous_period(window)
+        windows = [("Previous period", "Same days of the previous period", previous)] if previous != year else []
+        windows.append(("A year before", "Same days a year before", year))
         found: list[tuple[str, Report]] = []
-        for name, former in windows.items():
+        for name, name_so_far, former in windows:
             part = up_to_same_day(former, window, now)
             report = await self.report(request, replace(question, by=None, bin=None, window=part))
-            if name == "former" or report.rows:
-                found.append((name if part == former else f"{name}_so_far", report))
+            if former != year or report.rows:
+                found.append((name if part == former else name_so_far, report))
         return found
 
     @property
@@ -242,7 +236,7 @@ class Figures(msgspec.Struct, frozen=True):
             first = max(begin, window.start.date())
             end = min(unit.next_first_day(begin), window.stop.date())
             start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = pledged(pledges, report.question, Window(start, stop))
+            amount = sum_pledges(pledges, report.question, Window(start, stop))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
@@ -317,21 +311,19 @@ def series(
             if figure is None or not (value := figure.value):
                 marks.append(_GAP)
                 continue
-            title = f"{name}, {label}: {shown(figure, measure.unit)} {measure.unit}".rstrip()
+            title = f"{name}, {label}: {format_figure(figure, measure.unit)} {measure.unit}".rstrip()
             marks.append(Mark(nearest_float(value), title, None if link is None else link(begin)))
         made.append(Series(name, colour, marks))
     return made
 
 
-def compared(
-    report: Report, former: Sequence[tuple[str, Report]], text: Callable[..., str], at: int = 0
-) -> list[tuple[str, str | None]]:
+def compare(report: Report, former: Sequence[tuple[str, Report]], at: int = 0) -> list[tuple[str, str | None]]:
     """Return for each former report the text of its figure, and the change from it to the present figure."""
     measure, found = report.question.measures[at], list[tuple[str, str | None]]()
     for name, each in former:
-        figure = with_unit(shown(each.total[at], measure.unit), measure.unit)
-        difference = None if measure.ratio else signed(change(report.total[at], each.total[at]))
-        found.append((text(f"usage.{name}", value=figure), difference))
+        figure = with_unit(format_figure(each.total[at], measure.unit), measure.unit)
+        difference = None if measure.ratio else format_change(change(report.total[at], each.total[at]))
+        found.append((f"{name}: {figure}", difference))
     return found
 
 
@@ -349,7 +341,6 @@ _KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 class Charts(msgspec.Struct, frozen=True):
     """Draws the charts of reports."""
 
-    text: Callable[..., str]
     path: Callable[[str], str]
 
     def chart(
@@ -357,27 +348,26 @@ class Charts(msgspec.Struct, frozen=True):
     ) -> Picture | None:
         """Return the chart of the view; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
-        title = self.text(f"measure.{measure.name}")
         if unit is None:
-            return charts.ranking(title, self._ranked(report, view))
+            return charts.ranking(measure.title, self._rank(report, view))
         if view.chart == "days":
-            return heat_map(title, self._days(report, view, bins), measure.unit)
+            return heat_map(measure.title, self._days(report, view, bins), measure.unit)
         usual = charts.lines if measure.ratio else charts.bars
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
         axis = replace(self._axis(view, bins, unit, measure.unit), partial=partial_places(report, bins))
-        return draw(title, axis, self.series(report, view, bins), pledge)
+        return draw(measure.title, axis, self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """Return names, rows and colours. All but the largest rows are summed into one."""
         rows, rest, count = report.largest(MOST_COLOURS)
         found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
-        return found if rest is None else [*found, (self.text("usage.more", count=count), rest, OTHERS)]
+        return found if rest is None else [*found, (f"{count} more", rest, OTHERS)]
 
     def name(self, row: Row, report: Report) -> str:
         """Return the name of a row."""
-        return self.text("usage.all") if report.question.by is None else row.label or self.text("usage.none")
+        return "All" if report.question.by is None else row.label or "(none)"
 
     def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
         """Return the rows as series whose marks link to their records."""
@@ -398,15 +388,15 @@ class Charts(msgspec.Struct, frozen=True):
         """Return the URL of the list of a label's records, ready for the days of a bin to be appended."""
         chosen = View({key: value for key, value in view.given.items() if key in _KEPT}, view.labels)
         by = report.question.by
-        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrowed(_JOBS, by, label))
+        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrow(_JOBS, by, label))
         return f"{url}&" if "?" in url else f"{url}?"
 
-    def _ranked(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
+    def _rank(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
         unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
         for row in report.rows[:_RANKED]:
             name, value, label = self.name(row, report), row.total[0].value, row.label
-            link = None if label is None or view.by == "size" else self.path(view.narrowed("/usage", view.by, label))
-            figure, size = shown(row.total[0], unit), nearest_float(value or Fraction(0))
+            link = None if label is None or view.by == "size" else self.path(view.narrow("/usage", view.by, label))
+            figure, size = format_figure(row.total[0], unit), nearest_float(value or Fraction(0))
             found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
         return found
 
@@ -416,7 +406,7 @@ class Charts(msgspec.Struct, frozen=True):
         for day in bins:
             cell = report.totals.get(day)
             value = None if cell is None else cell[0].value
-            figure = shown(cell[0], unit) if cell is not None else "0"
+            figure = format_figure(cell[0], unit) if cell is not None else "0"
             link = url + spans[day] if value and view.source != LAKE else None
             found[day] = Mark(
                 None if value is None else nearest_float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
@@ -427,9 +417,7 @@ class Charts(msgspec.Struct, frozen=True):
         """Return the time axis, whose labels link to their bins."""
         ends = [unit.next_first_day(begin) for begin in bins]
         links = (
-            []
-            if unit is CalendarUnit.DAY
-            else [self.path(zoomed(view, *span)) for span in zip(bins, ends, strict=True)]
+            [] if unit is CalendarUnit.DAY else [self.path(zoom(view, *span)) for span in zip(bins, ends, strict=True)]
         )
         days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
         return Axis([begin_of_bin(begin, unit) for begin in bins], links, days, of_values)
@@ -452,7 +440,7 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
     }
 
 
-def zoomed(view: View, first: date, end: date) -> str:
+def zoom(view: View, first: date, end: date) -> str:
     """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive)."""
     last = end - timedelta(days=1)
     return view.url("/usage", **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
@@ -462,6 +450,6 @@ def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, st
     """Return names and URLs of the views earlier than, around and later than a view."""
     length = end - first
     before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
-    found = [("earlier", zoomed(view, before, first))] if before < first else []
-    found.append(("out", zoomed(view, before, behind)))
-    return [*found, ("later", zoomed(view, end, behind))] if end <= today else found
+    found = [("Earlier", zoom(view, before, first))] if before < first else []
+    found.append(("Zoom out", zoom(view, before, behind)))
+    return [*found, ("Later", zoom(view, end, behind))] if end <= today else found

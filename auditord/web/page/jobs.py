@@ -25,24 +25,26 @@ from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
-from auditord.web.page.numbers import NOTHING, shown
+from auditord.web.page.numbers import NOTHING, format_figure
 from auditord.web.page.query_string import (
     COMPARISONS,
     FILTERS,
     LABEL_OPERATORS,
     OF_API,
+    OPERATORS,
     PAGE,
+    RANGES,
     View,
-    changed,
     chips,
     form_values,
     is_sent_form,
     name_of,
-    ordered_by,
+    order_by,
     pieces_of,
     read_filters,
     read_view,
-    tidied,
+    set_parameter,
+    tidy,
     value_of,
 )
 from auditord.web.page.rendering import Form, Renderer, Visitors, may
@@ -67,7 +69,17 @@ _SORTED: Final = {
 }
 """The columns by which the list can be sorted."""
 
-_COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
+_COLUMNS: Final[Mapping[str, str]] = {
+    **{name: name.capitalize() for name in FILTERS},
+    "start": "Start",
+    "stop": "Stop",
+    "runtime": "Runtime",
+    "cores": "Cores",
+    "gpus": "GPUs",
+    "core_hours": "Core hours",
+    "efficiency": "CPU efficiency",
+}
+"""The columns that every list has besides the record's id, with their headings."""
 _SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
@@ -89,7 +101,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         """Show a page of the list. A submitted form is first redirected to the URL of its list."""
         pieces = pieces_of(read_target(request.raw_path).query)
         if is_sent_form(pieces):
-            return self.renderer.redirect(_url(tidied(pieces)))
+            return self.renderer.redirect(_url(tidy(pieces)))
         view = read_view("&".join(piece for piece in pieces if name_of(piece) not in OF_API | {_COLUMN}))
         columns = _columns([name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))])
         now = self.figures.now(view.zone)
@@ -106,11 +118,13 @@ class JobsPages(msgspec.Struct, frozen=True):
             "zone": zone_name(now),
             "columns": columns,
             "offered": _COLUMNS,
-            "first": _url(changed(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
+            "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
             **self._more(pieces, listing, found),
             "orders": _orders(pieces, query.order),
             "chips": chips(pieces),
             "form": form_values(pieces, zone),
+            "ranges": RANGES,
+            "operators": OPERATORS,
             "comparisons": COMPARISONS,
             "label_operators": LABEL_OPERATORS,
             "open": next((value_of(piece) for piece in pieces if name_of(piece) == "open"), ""),
@@ -124,19 +138,19 @@ class JobsPages(msgspec.Struct, frozen=True):
         }
         navigation = self.visitors.navigation(request, PATH)
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             shown = [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows]
             return self.renderer.answer("jobs.html", {**values, "rows": shown}, navigation)
 
-        return await places.run(made)
+        return await places.run(make)
 
     def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
         """Return the URL of the next page or, if not sorted by start time, of a longer page; None if none is left."""
         if len(found) <= listing.page:
             return {"next": None, "longer": None}
         if listing.query.order.field is SortField.START:
-            return {"next": _url(changed(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
-        return {"next": None, "longer": _url(changed(pieces, "limit", str(MOST_ROWS)))}
+            return {"next": _url(set_parameter(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
+        return {"next": None, "longer": _url(set_parameter(pieces, "limit", str(MOST_ROWS)))}
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show one record: to operators with its origin and differences, to administrators also with its history."""
@@ -147,7 +161,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             raise Refused(404, str(error)) from error
         text = await self.records(request).get(record_id)
         if text is None:
-            raise Refused(404, self.renderer.text("job.missing", record_id=record_id))
+            raise Refused(404, f"There is no record '{record_id}'.")
         record = decode_record(text)
         known = principal_of(request) is not None  # without authenticators, only the control socket shows more
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
@@ -187,7 +201,7 @@ def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]
     for column, field in _SORTED.items():
         is_it = order.field is field
         state = "" if not is_it else "descending" if order.descending else "ascending"
-        found[column] = _url(ordered_by(pieces, field, descending=not (is_it and order.descending))), state
+        found[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
     return found
 
 
@@ -228,8 +242,10 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "runtime": record.runtime,
         "cores": _decimal(held_amount(record, CORES)),
         "gpus": _decimal(held_amount(record, "GPU")),
-        "core_hours": NOTHING if hours is None else shown(hours, "core h"),
-        "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
+        "core_hours": NOTHING if hours is None else format_figure(hours, "core h"),
+        "efficiency": format_figure(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%")
+        if known
+        else NOTHING,
     }
 
 
@@ -253,8 +269,26 @@ def _component(record: Record, at: int) -> dict[str, str]:
 
 RECORD_ACT: Final = f"{PATH}/{{record_id}}/{{act}}"
 
-_ACTS: Final = ("correct", "close", "delete")
+_ACTS: Final[Mapping[str, str]] = {
+    "correct": "The record below replaces the stored one in all figures. The stored one is kept as a former version, "
+    "with your name and the reason. Plugins report the difference for months that are still open.",
+    "close": "The open record gets this stop time, and counts in figures from then on. The open version is kept as a "
+    "former version, with your name and the reason.",
+    "delete": "The record no longer counts in any figure, and plugins report less for months that are still open. It "
+    "is kept as a former version, with your name and the reason.",
+}
+"""The changes of a record, each with its effect."""
+_DONE: Final[Mapping[str, str]] = {
+    "correct": "The record was corrected; its former version is kept.",
+    "close": "The record was closed.",
+    "delete": "The record was deleted; it is kept as a former version.",
+}
 _GOOD: Final = frozenset({"done", "same"})
+_FAILED: Final[Mapping[str, str]] = {
+    "changed": "The record has changed since you loaded it. Load it again and repeat.",
+    "missing": "The record no longer exists.",
+    "refused": "This was refused:",
+}
 
 
 class ChangingPages(msgspec.Struct, frozen=True):
@@ -267,7 +301,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the form for a change."""
-        act, record = await self._chosen(request)
+        act, record = await self._choose(request)
         self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
@@ -275,25 +309,25 @@ class ChangingPages(msgspec.Struct, frozen=True):
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
         """Change the record. A correction must first be confirmed, with its differences shown."""
         fields = await self.visitors.forms.read(request)
-        act, record = await self._chosen(request)
+        act, record = await self._choose(request)
         try:
             note = note_of(request, fields.get("reason", ""), None)
             if act == "correct" and "confirmed" not in fields:
                 return self._form(request, act, record, fields, differences=_differences(fields))
-            outcome = await self._changed(act, record, fields, note)
+            outcome = await self._change(act, record, fields, note)
         except (InvalidRecord, ValueError) as error:
             return self._form(request, act, record, fields, str(error))
         if outcome.outcome not in _GOOD:
-            text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
+            text = f"{_FAILED[outcome.outcome]} {outcome.detail or ''}"
             return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
         values = {
-            "title": self.renderer.text("act.done"),
-            "text": self.renderer.text(f"change.{act}.done"),
+            "title": "Done",
+            "text": _DONE[act],
             "back": PATH if act == "delete" else job_link(record.record_id),
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
-    async def _changed(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
+    async def _change(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
         if act == "delete":
             (outcome,) = await self.changes.delete([record.record_id], note)
         elif act == "close":
@@ -303,7 +337,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
             outcome = await self.changes.correct(corrected, seen, note)
         return outcome
 
-    async def _chosen(self, request: web.BaseRequest) -> tuple[str, Record]:
+    async def _choose(self, request: web.BaseRequest) -> tuple[str, Record]:
         target = read_target(request.raw_path)
         try:
             record_id, act = target.segment(1), target.segment(2)
@@ -312,10 +346,10 @@ class ChangingPages(msgspec.Struct, frozen=True):
             raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
         text = await self.records(request).get(record_id) if act in _ACTS else None
         if text is None:
-            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("job.missing", record_id=record_id))
+            raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
         record = decode_record(text)
         if act == "close" and record.stop_time is not None:
-            raise Refused(HTTPStatus.CONFLICT, self.renderer.text("change.closed"))
+            raise Refused(HTTPStatus.CONFLICT, "This record has a stop time: correct it instead.")
         return act, record
 
     def _form(
@@ -331,6 +365,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
     ) -> web.StreamResponse:
         values = {
             "act": act,
+            "explained": _ACTS[act],
             "record": record,
             "link": job_link(record.record_id),
             "given": {"reason": "", "stop": "", "record": "", "seen": "", **fields},
@@ -352,11 +387,11 @@ def _differences(fields: Form) -> list[tuple[str, str, str]]:
         for name in ("seen", "record")
     )
     names = dict.fromkeys([*before, *after])
-    texts = ((name, _shown(before.get(name)), _shown(after.get(name))) for name in names)
+    texts = ((name, _format(before.get(name)), _format(after.get(name))) for name in names)
     return [each for each in texts if each[1] != each[2]]
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 

@@ -27,6 +27,9 @@ from auditord_hookspecs.access import Login, LoginUnavailable
 PATH: Final = "/login"
 LOGOUT: Final = "/logout"
 
+_TOO_LONG: Final = (
+    "This login is too long for a browser cookie. Please use another token, or ask the operator of this server."
+)
 _FORM_LENGTH: Final = timedelta(hours=12)
 _LONGEST_TARGET: Final = 2_000
 
@@ -47,31 +50,36 @@ class LoginPage(msgspec.Struct, frozen=True):
         sessions = self._sessions
         if sessions is None:
             return self.renderer.answer("login.html", {"form": None}, self.visitors.navigation(request, PATH))
-        error = "login.ended" if sessions.has_ended(request) else None
-        return self.form(request, sessions, asked_target(request), error, HTTPStatus.OK)
+        error = "Your session has ended. Please log in again." if sessions.has_ended(request) else None
+        return self.form(request, sessions, read_next(request), error, HTTPStatus.OK)
 
     async def enter(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session with the token in the form."""
         fields = await read_fields(request)
         if self._sessions is None or self.authorisation is None:
-            raise Refused(403, self.renderer.text("login.needless"))
+            raise Refused(403, "This server does not need a login.")
         sessions, target, token = self._sessions, local_target(fields.get("next", "")), fields.get("token", "").strip()
         nonce = request.cookies.get(_nonce_name(sessions, request), "")
         if not nonce or not sessions.is_proof(fields.get(PROOF, ""), f"login {nonce}"):
-            raise Refused(403, self.renderer.text("login.stale"))
+            message = (
+                "This form has expired, or your browser does not store cookies of this server. "
+                "Please load the page again."
+            )
+            raise Refused(403, message)
         try:
-            principal = await self._recognised(self.authorisation, request, token)
+            principal = await self._recognise(self.authorisation, request, token)
             response = self.renderer.redirect(target)
             sessions.begin(request, response, new_session(token))
         except AccessRefused as error:
             audit.refused(request, None, str(error))
-            return self.form(request, sessions, target, "login.refused", HTTPStatus.FORBIDDEN)
+            reason = "This token is not accepted: it is wrong, has expired or was revoked."
+            return self.form(request, sessions, target, reason, HTTPStatus.FORBIDDEN)
         except TokenTooLong:
-            return self.form(request, sessions, target, "login.too_long", HTTPStatus.FORBIDDEN)
+            return self.form(request, sessions, target, _TOO_LONG, HTTPStatus.FORBIDDEN)
         audit.session(request, principal.name, "login")
         return response
 
-    async def _recognised(self, authorisation: Authorisation, request: web.BaseRequest, token: str) -> Principal:
+    async def _recognise(self, authorisation: Authorisation, request: web.BaseRequest, token: str) -> Principal:
         if not 0 < len(token) <= LONGEST_TOKEN or not token.isascii():
             raise AccessRefused("the text that was sent to the login form is not a token")
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
@@ -95,7 +103,8 @@ class LoginPage(msgspec.Struct, frozen=True):
         if "text/html" not in request.headers.get("Accept", ""):
             return None
         if known:
-            values = {"status": HTTPStatus.FORBIDDEN, "text": self.renderer.text("login.forbidden")}
+            message = "You are logged in, but none of your roles allows this."
+            values = {"status": HTTPStatus.FORBIDDEN, "text": message}
             navigation = self.visitors.navigation(request, "")
             return self.renderer.answer("error.html", values, navigation, HTTPStatus.FORBIDDEN)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
@@ -112,13 +121,13 @@ class LoginPage(msgspec.Struct, frozen=True):
     ) -> web.Response:
         """Return the login form. Only the browser that receives it can submit it.
 
-        ``target`` is the path to redirect to after the login, ``error`` the key of the text that says why it failed.
+        ``target`` is the path to redirect to after the login, ``error`` why it failed.
         """
         name = _nonce_name(sessions, request)
         nonce = request.cookies.get(name) or secrets.token_urlsafe(16)
         logins: Mapping[str, Login] = {} if self.authorisation is None else self.authorisation.logins
         form: Mapping[str, object] = {
-            "error": None if error is None else self.renderer.text(error),
+            "error": error,
             "next": target,
             "proof": sessions.proof(f"login {nonce}"),
             "logins": [(f"{PATH}/{each}?{urlencode({'next': target})}", login.title) for each, login in logins.items()],
@@ -140,7 +149,7 @@ def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
     return f"{sessions.name(request)}_form"
 
 
-def asked_target(request: web.BaseRequest) -> str:
+def read_next(request: web.BaseRequest) -> str:
     """Return the requested path to redirect to after the login."""
     given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
     return local_target(given.get("next", [""])[0])
@@ -198,7 +207,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     async def begin(self, request: web.BaseRequest) -> web.StreamResponse:
         """Redirect the browser to the issuer."""
-        chosen, target = self._chosen(request), asked_target(request)
+        chosen, target = self._choose(request), read_next(request)
         try:
             start = await chosen.issuer.start(self._callback(request, chosen.name))
         except LoginUnavailable as error:
@@ -213,23 +222,24 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     async def come_back(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session if the issuer vouches for the user."""
-        chosen = self._chosen(request)
+        chosen = self._choose(request)
         pending = _pending_login(request, chosen)
         target = "/" if pending is None else pending.target
         try:
-            response = await self._finished(request, chosen, pending)
+            response = await self._finish(request, chosen, pending)
         except AccessRefused as error:
             audit.refused(request, None, str(error))
-            response = self.login.form(request, chosen.sessions, target, "login.failed", HTTPStatus.FORBIDDEN)
+            message = "The login failed. Please try again; the audit log of this server has the reason."
+            response = self.login.form(request, chosen.sessions, target, message, HTTPStatus.FORBIDDEN)
         except LoginUnavailable as error:
             response = self._away(request, chosen, target, error)
         except TokenTooLong as error:
             log.warning("a login at %s is refused: %s", chosen.name, error)
-            response = self.login.form(request, chosen.sessions, target, "login.too_long", HTTPStatus.FORBIDDEN)
+            response = self.login.form(request, chosen.sessions, target, _TOO_LONG, HTTPStatus.FORBIDDEN)
         response.del_cookie(_cookie(chosen.sessions, request), path=chosen.sessions.root)
         return response
 
-    async def _finished(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
+    async def _finish(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
         if pending is None:
             raise AccessRefused(f"no login at {chosen.name} was started in this browser, or it has expired")
         claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, _answer(request))
@@ -240,17 +250,18 @@ class IssuerPages(msgspec.Struct, frozen=True):
         audit.session(request, principal.name, "login")
         return response
 
-    def _chosen(self, request: web.BaseRequest) -> _Chosen:
+    def _choose(self, request: web.BaseRequest) -> _Chosen:
         name = read_target(request.raw_path).segment(1)
         authorisation = self.authorisation
         issuer = None if authorisation is None else authorisation.logins.get(name)
         if issuer is None or authorisation is None or authorisation.sessions is None:
-            raise Refused(HTTPStatus.NOT_FOUND, self.login.renderer.text("login.unknown"))
+            raise Refused(HTTPStatus.NOT_FOUND, "This login does not exist.")
         return _Chosen(name, authorisation, authorisation.sessions, issuer)
 
     def _away(self, request: web.BaseRequest, chosen: _Chosen, target: str, error: LoginUnavailable) -> web.Response:
         log.warning("no user can log in at %s: %s", chosen.name, error)
-        return self.login.form(request, chosen.sessions, target, "login.away", HTTPStatus.SERVICE_UNAVAILABLE)
+        message = "The login server is unavailable. Please try again later."
+        return self.login.form(request, chosen.sessions, target, message, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _callback(self, request: web.BaseRequest, name: str) -> str:
         return self.login.renderer.url(request, f"{PATH}/{name}/callback")

@@ -35,7 +35,7 @@ class ManualPages(msgspec.Struct, frozen=True):
 
     async def contents(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the chapters and their topics."""
-        values = {"title": self.renderer.text("manual.title"), "chapters": _chapters(topics()), "here": INDEX}
+        values = {"title": "Manual", "chapters": _chapters(topics()), "here": INDEX}
         return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -43,7 +43,7 @@ class ManualPages(msgspec.Struct, frozen=True):
         name = read_target(request.raw_path).segment(1)
         topic = topics().get(name)
         if topic is None:
-            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("manual.missing", name=name))
+            raise Refused(HTTPStatus.NOT_FOUND, f"The manual has no topic '{name}'.")
         html = self.made.get(name) or await self._make(name)
         values = {"title": topic.title, "chapters": _chapters(topics()), "here": name, "text": html}
         return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))

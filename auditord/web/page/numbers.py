@@ -19,7 +19,7 @@ _AGES: Final = (
 )
 
 
-def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
+def format_figure(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
     """Return a figure with few digits. Without a unit it is a count.
 
     ``like`` is the largest figure of a table, which determines the digits of all its figures.
@@ -43,7 +43,7 @@ def digits_of(value: Fraction, unit: str) -> int:
     return 1 if abs(value) >= 1 else 3
 
 
-def signed(change: Fraction | None) -> str | None:
+def format_change(change: Fraction | None) -> str | None:
     """Return a change in percent as a signed whole number, or as a factor if it is large; None for None."""
     if change is None:
         return None
@@ -84,16 +84,15 @@ def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
             return str(begin.year)
 
 
-def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", future: str = "in {distance}") -> str:
+def ago(moment: datetime | None, now: datetime) -> str:
     """Return an instant relative to ``now``: 5 min ago, in 3 h."""
     if moment is None:
         return NOTHING
     distance = now - moment
-    words = past if distance >= timedelta(0) else future
-    for least, size, letters in _AGES:
-        if abs(distance) >= least:
-            return words.format(distance=f"{abs(distance) // size} {letters}")
-    return words.format(distance=f"{int(abs(distance).total_seconds())} s")
+    known = ((size, letters) for least, size, letters in _AGES if abs(distance) >= least)
+    size, letters = next(known, (timedelta(seconds=1), "s"))
+    words = f"{abs(distance) // size} {letters}"
+    return f"{words} ago" if distance >= timedelta(0) else f"in {words}"
 
 
 def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:

@@ -284,8 +284,31 @@ RUN: Final = f"{PATH}/runs/{{number}}"
 QUARANTINE: Final = f"{PATH}/quarantine"
 QUARANTINE_ACT: Final = f"{QUARANTINE}/{{act}}"
 
-_RUNS: Final = ("run", "dry-run")
-_CHANCES: Final = ("retry", "discard")
+_RUNS: Final = {
+    "run": {
+        "title": "Run {name} now",
+        "button": "Run",
+        "collectors": "The collector continues from its checkpoint and stores what it finds: records go to the record "
+        "store and to every sender, as in scheduled runs.",
+        "plugins": "The plugin works as in scheduled runs: it may set priorities, and send messages, mails or usage to "
+        "other systems.",
+    },
+    "dry-run": {
+        "title": "Dry run of {name}",
+        "button": "Start the dry run",
+        "collectors": "The collector continues from its checkpoint, and the page shows the records. Nothing is stored.",
+        "plugins": "The plugin shows what it would do, without doing it.",
+    },
+}
+"""Texts of the confirmation of a run; the last two by the section of the instance."""
+_CHANCES: Final[Mapping[str, str]] = {
+    "retry": "Each entry is processed again with the current configuration. Successful entries leave quarantine and "
+    "become records; others stay, with the new reason.",
+    "discard": "The entries and their raw input are deleted for good. These jobs will not be accounted for, unless a "
+    "collector reads them again.",
+}
+"""The actions on entries in quarantine, each with its effect."""
+_GONE: Final = "This no longer exists."
 _LISTED: Final = 100
 _AT_ONCE: Final = 1_000
 _REFRESH_SECONDS: Final = "2"
@@ -303,12 +326,12 @@ class OperatingPages(msgspec.Struct, frozen=True):
 
     async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the confirmation of a run, with an explanation."""
-        name, act, section = await self._chosen(request)
+        name, act, section = await self._choose(request)
         self.visitors.forms.require()
         values = {
-            "title": self.renderer.text(f"act.{act}", name=name),
-            "text": self.renderer.text(f"act.{act}.{section}"),
-            "button": self.renderer.text(f"act.{act}.button"),
+            "title": _RUNS[act]["title"].format(name=name),
+            "text": _RUNS[act][section],
+            "button": _RUNS[act]["button"],
             "action": f"{PATH}/instances/{name}/{act}",
             "back": PATH,
         }
@@ -317,7 +340,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Start a run and redirect to its page."""
         await self.visitors.forms.read(request)
-        name, act, section = await self._chosen(request)
+        name, act, section = await self._choose(request)
         run = self.runs.start(
             RunRequest(name, dry_run=act == "dry-run", section=section), principal_name(request) or ""
         )
@@ -328,7 +351,8 @@ class OperatingPages(msgspec.Struct, frozen=True):
         text = read_target(request.raw_path).segment(-1)
         run = self.runs.get(int(text)) if text.isascii() and text.isdigit() and len(text) <= 9 else None  # noqa: PLR2004
         if run is None:
-            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("run.forgotten"))
+            message = "This run is no longer known. Operations shows the last run of each instance."
+            raise Refused(HTTPStatus.NOT_FOUND, message)
         response = self.renderer.answer("run.html", {"run": run}, self.visitors.navigation(request, PATH))
         if not run.is_over:
             response.headers["Refresh"] = _REFRESH_SECONDS
@@ -362,11 +386,12 @@ class OperatingPages(msgspec.Struct, frozen=True):
         else:
             ids = _numbers(given.get("id", []))
         if not ids:
-            raise Refused(HTTPStatus.BAD_REQUEST, self.renderer.text("quarantine.none"))
+            raise Refused(HTTPStatus.BAD_REQUEST, "No entry was selected.")
+        button = "Retry" if act == "retry" else "Delete"
         values = {
-            "title": self.renderer.text(f"act.{act}", count=f"{len(ids):,}"),
-            "text": self.renderer.text(f"act.{act}.explained"),
-            "button": self.renderer.text(f"act.{act}.button"),
+            "title": f"{button} from quarantine: {len(ids):,}",
+            "text": _CHANCES[act],
+            "button": button,
             "action": f"{QUARANTINE}/{act}",
             "back": QUARANTINE,
             "fields": {"ids": ",".join(map(str, ids))},
@@ -380,26 +405,26 @@ class OperatingPages(msgspec.Struct, frozen=True):
         listed: list[str] = []
         if act == "retry":
             retried = await self.actions.retry(ids)
-            text = self.renderer.text("act.retried", queued=retried.queued, settled=retried.settled)
+            text = f"Queued records: {retried.queued}. Entries that left quarantine: {retried.settled}."
             listed = [f"{number}: {reason}" for number, reason in retried.failed.items()]
         else:
-            text = self.renderer.text("act.discarded", count=await self.actions.discard(ids))
-        values = {"title": self.renderer.text("act.done"), "text": text, "listed": listed, "back": QUARANTINE}
+            text = f"Deleted entries: {await self.actions.discard(ids)}."
+        values = {"title": "Done", "text": text, "listed": listed, "back": QUARANTINE}
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
-    async def _chosen(self, request: web.BaseRequest) -> tuple[str, str, Section]:
+    async def _choose(self, request: web.BaseRequest) -> tuple[str, str, Section]:
         target = read_target(request.raw_path)
         name, act = target.segment(2), target.segment(3)
         for instance in await self.status.instance_states():
             section = instance.section
             if instance.name == name and instance.enabled and act in _RUNS and section in {"collectors", "plugins"}:
                 return name, act, "collectors" if section == "collectors" else "plugins"
-        raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("act.unknown"))
+        raise Refused(HTTPStatus.NOT_FOUND, _GONE)
 
     def _chance(self, request: web.BaseRequest) -> str:
         act = read_target(request.raw_path).segment(-1)
         if act not in _CHANCES:
-            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("act.unknown"))
+            raise Refused(HTTPStatus.NOT_FOUND, _GONE)
         return act
 
 

@@ -20,9 +20,9 @@ from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars
-from auditord.web.page.figures import Charts, Figures, change, compared, partial_places
+from auditord.web.page.figures import Charts, Figures, change, compare, partial_places
 from auditord.web.page.jobs import job_row
-from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
+from auditord.web.page.numbers import NOTHING, begin_of_bin, format_change, format_figure, percent
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import client_key, principal_of, read_target
@@ -64,7 +64,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         navigation = self.visitors.navigation(request, PATH)
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             values = {
                 "month": f"{this.start:%B %Y}",
                 "cards": [
@@ -82,7 +82,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
             }
             return self.renderer.answer("overview.html", values, navigation)
 
-        return await self.figures.places.run(made)
+        return await self.figures.places.run(make)
 
     async def _ask(
         self,
@@ -99,16 +99,16 @@ class OverviewPage(msgspec.Struct, frozen=True):
         return await self.figures.report(request, question)
 
     def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: read by the template
-        measure, note = report.question.measures[0], self.renderer.text("overview.known")
-        value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
-        shared = {"last": before, "change": None, "note": note}
-        return {"measure": measure.name, "unit": measure.unit, "value": value, **shared}
+        measure = report.question.measures[0]
+        value, before = (format_figure(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
+        shared = {"last": before, "change": None, "note": "of jobs with a known CPU time"}
+        return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
 
     def _chart(self, report: Report) -> Picture | None:
         bins = self.figures.axis(report)
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
         axis_of_days = Axis(labels, unit=report.question.measures[0].unit)
-        return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
+        return bars("Core hours per day, last 30 days", axis_of_days, self.charts.series(report, View(), bins))
 
 
 def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:
@@ -122,12 +122,12 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
         difference = change(present[at], as_far[at])
         cards.append(
             {
-                "measure": measure.name,
+                "title": measure.title,
                 "unit": measure.unit,
-                "value": shown(present[at], measure.unit),
-                "last": shown(whole[at], measure.unit),
+                "value": format_figure(present[at], measure.unit),
+                "last": format_figure(whole[at], measure.unit),
                 "note": None,
-                "change": signed(difference),
+                "change": format_change(difference),
             }
         )
     return cards
@@ -149,9 +149,9 @@ def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) ->
             found.append(
                 {
                     "label": row.label,
-                    "core_hours": shown(row.total[0], "core h"),
-                    "jobs": shown(row.total[1]),
-                    "efficiency": None if efficiency is None else shown(_ratio(efficiency.get(row.label)), "%"),
+                    "core_hours": format_figure(row.total[0], "core h"),
+                    "jobs": format_figure(row.total[1]),
+                    "efficiency": None if efficiency is None else format_figure(_ratio(efficiency.get(row.label)), "%"),
                     "share": percent(100 * value / total if total else None),
                 }
             )
@@ -198,7 +198,7 @@ class MyPage(msgspec.Struct, frozen=True):
         records = await self._latest(request, question.where())
         user = principal.user
 
-        def made() -> web.Response:
+        def make() -> web.Response:
             values = {
                 "user": user,
                 "view": view,
@@ -212,7 +212,7 @@ class MyPage(msgspec.Struct, frozen=True):
             }
             return self.renderer.answer("my.html", values, navigation)
 
-        return await self.figures.places.run(made)
+        return await self.figures.places.run(make)
 
     async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
         query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
@@ -228,15 +228,15 @@ class MyPage(msgspec.Struct, frozen=True):
         bins = self.figures.axis(report)
         labels, unit_of_values = [begin_of_bin(begin, unit) for begin in bins], report.question.measures[0].unit
         axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
-        return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
+        return bars("My core hours", axis_of_time, self.charts.series(report, view, bins))
 
     def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:
         return [
             {
-                "measure": measure.name,
+                "title": measure.title,
                 "unit": measure.unit,
-                "value": shown(report.total[at], measure.unit),
-                "compared": compared(report, former, self.renderer.text, at),
+                "value": format_figure(report.total[at], measure.unit),
+                "compared": compare(report, former, at),
             }
             for at, measure in enumerate(report.question.measures)
         ]
@@ -246,7 +246,11 @@ class MyPage(msgspec.Struct, frozen=True):
         found = [(idle, record) for record in records if (idle := _idle(record)) is not None and idle > 0]
         found.sort(key=lambda each: each[0], reverse=True)
         return [
-            {**job_row(record, self.figures.keys), "idle": shown(Figure(idle), "core h"), "memory": _memory(record)}
+            {
+                **job_row(record, self.figures.keys),
+                "idle": format_figure(Figure(idle), "core h"),
+                "memory": _memory(record),
+            }
             for idle, record in found[:_WORST]
         ]
 
@@ -263,4 +267,4 @@ def _memory(record: Record) -> str:
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))
-    return f"{shown(used, 'GiB')} / {shown(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"
+    return f"{format_figure(used, 'GiB')} / {format_figure(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"

@@ -63,7 +63,7 @@ class DrawnPart(msgspec.Struct, frozen=True):
     keys: Sequence[tuple[str, None, int]] = ()
 
 
-def drawn(parts: Sequence[PanelPart], zone: tzinfo = UTC) -> list[DrawnPart]:
+def draw(parts: Sequence[PanelPart], zone: tzinfo = UTC) -> list[DrawnPart]:
     """Check the parts of a panel and format them, with instants in a time zone.
 
     Raises:
@@ -94,17 +94,16 @@ def _table(table: Table, zone: tzinfo) -> DrawnPart:
     for at, row in enumerate(rows, start=1):
         if len(row) != len(columns):
             raise ValueError(f"row {at} has {len(row)} values for {len(columns)} columns")
-    numbers = [any(_is_number(row[at]) for row in rows) for at in range(len(columns))]
+    numbers = [
+        any(isinstance(row[at], int | float | Decimal) and not isinstance(row[at], bool) for row in rows)
+        for at in range(len(columns))
+    ]
     return DrawnPart(
         title=table.title,
         columns=[(each.title, each.unit, is_number) for each, is_number in zip(columns, numbers, strict=True)],
         rows=[[_cell(value, column, zone) for value, column in zip(row, columns, strict=True)] for row in rows],
         left_out=len(table.rows) - len(rows),
     )
-
-
-def _is_number(value: CellValue) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _cell(value: CellValue, column: Column, zone: tzinfo) -> str:
@@ -199,11 +198,11 @@ class PanelsPage(msgspec.Struct, frozen=True):
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show every panel that the visitor may see."""
         visible = [each for each in self.panels.list_panels() if _may_see(request, each[1])]
-        shown = await asyncio.gather(*(self._made(request, *each) for each in visible))
+        shown = await asyncio.gather(*(self._make(request, *each) for each in visible))
         navigation = self.visitors.navigation(request, PATH)
         return await self.figures.places.run(lambda: self.renderer.answer("panels.html", {"panels": shown}, navigation))
 
-    async def _made(
+    async def _make(
         self, request: web.BaseRequest, module: str, panel: Panel, instance: PanelInstance | None
     ) -> ShownPanel:
         name = None if instance is None else instance.name
@@ -211,7 +210,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
             async with asyncio.timeout(self.longest.total_seconds()):
                 parts = await panel.show(self._context(request, panel, instance))
             # Up to 200,000 cells.
-            shown = await self.figures.places.run(lambda: _drawn(parts, zone_named(self.figures.zone)))
+            shown = await self.figures.places.run(lambda: _draw(parts, zone_named(self.figures.zone)))
             return ShownPanel(panel.title, name, shown)
         except _Misshapen as error:
             log.warning(
@@ -221,7 +220,9 @@ class PanelsPage(msgspec.Struct, frozen=True):
             fault_text = self._error_text(request, error.__cause__ or error)
         except TimeoutError:
             log.warning("panel %s (%s) of %s took longer than %s", panel.name, name, module, self.longest)
-            fault_text = self.renderer.text("panels.late", seconds=self.longest.total_seconds())
+            fault_text = (
+                f"This panel took longer than {self.longest.total_seconds():g} seconds. Please try again later."
+            )
         except AuditordError as error:
             log.warning("panel %s (%s) of %s cannot be shown: %s", panel.name, name, module, error)
             fault_text = self._error_text(request, error)
@@ -233,8 +234,9 @@ class PanelsPage(msgspec.Struct, frozen=True):
     def _error_text(self, request: web.BaseRequest, error: BaseException) -> str:
         """Return the text of an error. Only operators see the reason, because others may not be allowed to know it."""
         if not may(request, Permission.OPERATE):
-            return self.renderer.text("panels.failed")
-        return self.renderer.text("panels.failed.because", reason=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+            return "This panel cannot be shown. The log of this server has the reason."
+        reason = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+        return f"This panel cannot be shown: {reason}"
 
     def _context(self, request: web.BaseRequest, panel: Panel, instance: PanelInstance | None) -> HostPanelContext:
         records = self.figures.records(request)
@@ -250,9 +252,9 @@ class _Misshapen(Exception):
     """The parts of a panel violate the contract."""
 
 
-def _drawn(parts: Sequence[PanelPart], zone: tzinfo) -> Sequence[DrawnPart]:
+def _draw(parts: Sequence[PanelPart], zone: tzinfo) -> Sequence[DrawnPart]:
     try:
-        return drawn(parts, zone)
+        return draw(parts, zone)
     except (ValueError, TypeError, AttributeError) as error:
         raise _Misshapen(str(error)) from error
 

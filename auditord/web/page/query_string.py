@@ -3,7 +3,7 @@
 A view has a measure, a group, a period and filters. A list of records has the filters and the order of the API, which
 the API's parser reads. Its form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more
 filter by a label (``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else.
-:func:`tidied` turns a submitted form into the query string of the list.
+:func:`tidy` turns a submitted form into the query string of the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS, checked_day
+from auditord.reporting.periods import PERIODS, check_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing
@@ -29,7 +29,15 @@ from auditord_hookspecs.records import check_name
 from auditord_hookspecs.zones import zone_name, zone_named
 
 FILTERS: Final = ("site", "group", "user")
-GROUPS: Final = ("group", "site", "user", "size", "none")
+GROUPS: Final[Mapping[str, str]] = {
+    "group": "group",
+    "site": "site",
+    "user": "user",
+    "size": "job size (cores)",
+    "none": "nothing",
+}
+"""The dimensions of rows besides meta keys, and their names."""
+
 NO_BIN: Final = "none"
 AUTOMATIC: Final = "auto"
 
@@ -160,7 +168,7 @@ class View(msgspec.Struct, frozen=True):
         pairs += [(LABEL, f"{key}={value}") for key, value in self.labels]
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
-    def narrowed(self, path: str, name: str, value: str) -> str:
+    def narrow(self, path: str, name: str, value: str) -> str:
         """Return the URL of the view narrowed to one more label."""
         if name in FILTERS:
             return self.url(path, **{name: value})
@@ -236,7 +244,7 @@ def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
     except ValueError as error:
         raise InvalidQuery(f"'{name}' must be a day such as 2026-01-31", name) from error
     try:
-        return checked_day(day)
+        return check_day(day)
     except ValueError as error:
         raise InvalidQuery(f"'{name}': {error}", name) from error
 
@@ -245,13 +253,30 @@ PAGE: Final = 50
 """The default number of records on a page."""
 
 OF_API: Final = frozenset({*API_FILTERS, "sort_by", "limit", "cursor", "include"})
-RANGES: Final = tuple(
-    f"{name}[{comparison}]" for name in ("start_time", "stop_time", "runtime") for comparison in ("gte", "lt")
-)
-"""The filters that have a field of their own in the form."""
+RANGES: Final[Mapping[str, str]] = {
+    "start_time[gte]": "Started from",
+    "start_time[lt]": "Started before",
+    "stop_time[gte]": "Stopped from",
+    "stop_time[lt]": "Stopped before",
+    "runtime[gte]": "Runtime from, in s",
+    "runtime[lt]": "Runtime below, in s",
+}
+"""The filters that have a field of their own in the form, and the names of the fields."""
 
 COMPARISONS: Final = tuple(each.value for each in Comparison)
 LABEL_OPERATORS: Final = ("c", "dnc", "absent")
+OPERATORS: Final[Mapping[str, str]] = {
+    "c": "is",
+    "dnc": "is not",
+    "any": "is one of",
+    "absent": "does not exist",
+    "gt": ">",
+    "gte": "≥",
+    "lt": "<",
+    "lte": "≤",
+    "equals": "=",
+}
+"""The operators of the API as people read them."""
 
 _TIMES: Final = ("start_time", "stop_time")
 _FIELDS: Final = frozenset(
@@ -297,7 +322,7 @@ def is_sent_form(pieces: Sequence[str]) -> bool:
     return any(name_of(piece) in _FIELDS for piece in pieces)
 
 
-def tidied(pieces: Sequence[str]) -> str:
+def tidy(pieces: Sequence[str]) -> str:
     """Return the query string of the list that a submitted form requests.
 
     Raises:
@@ -361,13 +386,13 @@ def form_values(pieces: Sequence[str], zone: tzinfo) -> Mapping[str, str]:
     return {**dict.fromkeys(RANGES, ""), **of_ranges, "filters": "&".join(others)}
 
 
-def ordered_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:
+def order_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:
     """Return the query string of the list in another order."""
     kept = [piece for piece in pieces if name_of(piece) not in {"sort_by", "cursor"}]
     return "&".join([*kept, f"sort_by[{'desc' if descending else 'asc'}]={field.value}"])
 
 
-def changed(pieces: Sequence[str], name: str, value: str | None) -> str:
+def set_parameter(pieces: Sequence[str], name: str, value: str | None) -> str:
     """Return the query string with a parameter set to a value, or removed if None."""
     kept = [piece for piece in pieces if name_of(piece) != name]
     return "&".join(kept if value is None else [*kept, f"{name}={quote_plus(value)}"])

@@ -1,4 +1,4 @@
-"""Templates, texts and static files of the page, and responses made from them.
+"""Templates and static files of the page, and responses made from them.
 
 The names of static files contain a hash of their content, so that browsers may cache them for ever.
 
@@ -10,7 +10,6 @@ error is reported inside the page.
 
 import asyncio
 import gzip
-import json
 import logging
 import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -29,7 +28,7 @@ from markupsafe import Markup
 from auditord.config.model import UiSection
 from auditord.web.answers import NOT_FOUND
 from auditord.web.page import numbers
-from auditord.web.page.charts import Sheet, without_variables
+from auditord.web.page.charts import Sheet, replace_variables
 from auditord.web.requests import read_target
 from auditord_hookspecs.zones import zone_named
 
@@ -114,7 +113,6 @@ class Assets:
         self._files[path] = _File(content, gzip.compress(content, mtime=0), _TYPES[dot + suffix])
 
 
-_LANGUAGE: Final = "en"
 _HTML: Final = "text/html; charset=utf-8"
 
 Values = Mapping[str, Any]
@@ -163,18 +161,12 @@ class Renderer:
             "Vary": "Accept-Encoding, Cookie",
         }
 
-    def text(self, key: str, **values: object) -> str:
-        """Return a text of the catalogue, with its placeholders filled in."""
-        return self._texts[key].format(**values)
-
     def answer(
         self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
     ) -> web.Response:
         """Render a template."""
         everything = {
             "is_frame": False,
-            "language": _LANGUAGE,
-            "t": self.text,
             "ui": self._ui,
             "zone": self._ui.timezone,
             "nav": navigation,
@@ -206,7 +198,7 @@ class Renderer:
     def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
         """Return a sheet for a chart. The title of the page precedes its first line."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
-        return Sheet(title, named, keys, without_variables(self._assets.content("chart.css")))
+        return Sheet(title, named, keys, replace_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
         """Return a path as browsers request it, below the prefix that a proxy may add."""
@@ -216,12 +208,7 @@ class Renderer:
         return self.path(self._assets.names[name])
 
     def _ago(self, moment: datetime | None) -> str:
-        return numbers.ago(moment, self._now(), self._texts["time.past"], self._texts["time.future"])
-
-    @cached_property
-    def _texts(self) -> Mapping[str, str]:
-        texts: dict[str, str] = json.loads(files("auditord.web.page").joinpath(f"texts/{_LANGUAGE}.json").read_text())
-        return texts
+        return numbers.ago(moment, self._now())
 
     @cached_property
     def _environment(self) -> "Environment":
@@ -406,15 +393,15 @@ async def read_fields(request: web.BaseRequest) -> Form:
         raise Refused(400, f"this form cannot be read: {error}") from error
 
 
-_OVERVIEW: Final = ("/", "nav.overview", Permission.READ)
-_OWN: Final = ("/my", "nav.my", Permission.READ)
-_PANELS: Final = ("/panels", "nav.panels", Permission.READ)
+_OVERVIEW: Final = ("/", "Overview", Permission.READ)
+_OWN: Final = ("/my", "My usage", Permission.READ)
+_PANELS: Final = ("/panels", "Panels", Permission.READ)
 _PAGES: Final = (
     _OVERVIEW,
-    ("/usage", "nav.usage", Permission.READ),
-    ("/jobs", "nav.jobs", Permission.READ),
+    ("/usage", "Usage", Permission.READ),
+    ("/jobs", "Jobs", Permission.READ),
     _PANELS,
-    ("/operations", "nav.operations", Permission.OPERATE),
+    ("/operations", "Operations", Permission.OPERATE),
 )
 
 
@@ -425,7 +412,6 @@ class Visitors(msgspec.Struct, frozen=True):
         has_panels: returns whether hook modules show any panel.
     """
 
-    text: Callable[[str], str]
     forms: Forms
     has_panels: Callable[[], bool]
 
@@ -434,9 +420,9 @@ class Visitors(msgspec.Struct, frozen=True):
         principal, sessions = principal_of(request), self.forms.sessions
         shown = [each for each in _PAGES if each is not _PANELS or self.has_panels()]
         if principal is None:
-            return Navigation(here, () if sessions is not None else [(path, self.text(key)) for path, key, _ in shown])
+            return Navigation(here, () if sessions is not None else [(path, name) for path, name, _ in shown])
         pages = shown if principal.user is None else (_OVERVIEW, _OWN, *shown[1:])
-        entries = [(path, self.text(key)) for path, key, permission in pages if principal.may(permission)]
+        entries = [(path, name) for path, name, permission in pages if principal.may(permission)]
         has_session = sessions is not None and sessions.of(request) is not None
         name = principal.user or principal.name.partition(":")[2]
         return Navigation(

@@ -97,11 +97,11 @@ def page_routes(
     assets = Assets(ui.logo)
     renderer = Renderer(ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
-    visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.list_panels())))
+    visitors = Visitors(forms, lambda: bool(list(parts.panels.list_panels())))
     intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
     figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
-    charts = Charts(renderer.text, renderer.path)
+    charts = Charts(renderer.path)
     files = UsageFiles(figures, renderer, charts, answers)
     usage = UsagePage(figures, renderer, visitors, files, ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
@@ -189,7 +189,8 @@ class _Guard(msgspec.Struct, frozen=True):
                 return self._page(request, HTTPStatus.BAD_REQUEST, str(error))
             except StoreUnavailable as error:
                 log.warning("the page %s cannot be shown: %s", path_for_logs(request), error)
-                return self._page(request, HTTPStatus.SERVICE_UNAVAILABLE, self.renderer.text("error.store"))
+                message = "The record store does not answer. Please try again in a moment."
+                return self._page(request, HTTPStatus.SERVICE_UNAVAILABLE, message)
 
         return answer
 
@@ -197,12 +198,13 @@ class _Guard(msgspec.Struct, frozen=True):
         """Wrap a handler like :meth:`around`. If the page takes long, its frame is sent first."""
         guarded = self.around(handler)
 
-        def failed(request: web.BaseRequest) -> web.Response:
-            return self._page(request, HTTPStatus.INTERNAL_SERVER_ERROR, self.renderer.text("error.fault"))
+        def make_fault_page(request: web.BaseRequest) -> web.Response:
+            message = "This page failed. The daemon's log has the reason."
+            return self._page(request, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             frame = Frame(partial(self._frame, request, here))
-            return await frame_first(request, guarded(request), frame, partial(failed, request))
+            return await frame_first(request, guarded(request), frame, partial(make_fault_page, request))
 
         return answer
 

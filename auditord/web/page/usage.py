@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
-from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compared, moves, name_of_bin
-from auditord.web.page.numbers import percent, shown, with_unit
+from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, moves, name_of_bin
+from auditord.web.page.numbers import format_figure, percent, with_unit
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, NO_BIN, View, read_view
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
@@ -33,7 +33,8 @@ from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 
-FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
+FORMS: Final[Mapping[str, str]] = {"csv": "CSV", "xlsx": "XLSX", "json": "JSON", "parquet": "Parquet", "svg": "SVG"}
+"""The file formats and their names."""
 
 OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
 """The file formats that this installation can write. Parquet needs pyarrow."""
@@ -74,23 +75,23 @@ class UsageFiles(msgspec.Struct, frozen=True):
             "Cache-Control": "no-store",
         }
         if form != "svg":
-            return await self.answers.send_held(request, self._opened(request, figures, question, form), headers)
+            return await self.answers.send_held(request, self._open(request, figures, question, form), headers)
         report = await figures.report(request, question)
         pledges = figures.pledges_for(request, question)
         sheet = await figures.places.run(lambda: self._sheet(report, view, pledges).encode())
         return web.Response(body=sheet, headers=headers)
 
     @asynccontextmanager
-    async def _opened(
+    async def _open(
         self, request: web.BaseRequest, figures: Figures, question: Question, form: str
     ) -> AsyncGenerator[Pages, None]:
-        async with figures.gathered(request, question) as grid:
+        async with figures.gather(request, question) as grid:
             pages = self._text(_TEXTS[form](grid)) if form in _TEXTS else self._file(form, grid)
             async with aclosing(pages):
                 yield pages
 
     async def _text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
-        while page := await self.figures.places.run(lambda: _joined_pieces(pieces)):
+        while page := await self.figures.places.run(lambda: _join_pieces(pieces)):
             yield [page]
 
     async def _file(self, form: str, grid: Grid) -> AsyncGenerator[Sequence[bytes], None]:
@@ -115,23 +116,23 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def days(self, window: Window) -> str:
         """Return the first and last day of a window as text."""
         last = window.stop - timedelta(days=1)
-        return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
+        return f"{window.start:%-d %b %Y} to {last:%-d %b %Y}"
 
     def partial(self, report: Report) -> str | None:
         """Return the names of the partial (hatched) bins as text; None if there are none."""
         bins, question = self.figures.axis(report), report.question
         names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
-        return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
+        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
 
-    def pledged(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
+    def describe_pledge(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
         """Return the share of the pledge that was used as text; None without a pledge."""
         question, window = report.question, report.question.window
-        pledge = None if window is None else pledged(pledges, question, window)
+        pledge = None if window is None else sum_pledges(pledges, question, window)
         if pledge is None:
             return None
         unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
-        value = with_unit(shown(Figure(pledge), unit), unit)
-        return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
+        value = with_unit(format_figure(Figure(pledge), unit), unit)
+        return f"{percent(used)} % of the pledge of {value}"
 
     def _sheet(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         """Return the chart with all texts that a reader needs without the page around it."""
@@ -141,41 +142,36 @@ class UsageFiles(msgspec.Struct, frozen=True):
         partial = None if chart is None else self.partial(report)
         lines = [self._when(report), self._what(report, view, pledges), *([] if partial is None else [partial])]
         if chart is None:
-            lines.append(self.renderer.text("usage.nothing"))
+            lines.append("No record stopped in this period.")
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
 
     def _title(self, report: Report, view: View) -> str:
-        text, unit = self.renderer.text, report.question.bin
-        name = text(f"measure.{view.measure.name}")
-        parts = [f"{name} ({view.score})" if view.measure.scored else name]
+        measure, unit = view.measure, report.question.bin
+        parts = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
         if view.by != "none" and view.chart != DAYS:  # a heat map sums all rows
-            parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
+            parts.append(f"by {GROUPS.get(view.by, view.by)}")
         if unit is not None:
-            parts.append(text("usage.sheet.per", bin=text(f"bin.{unit.value}")))
+            parts.append(f"per {unit.value}")
         return " ".join(parts)
 
     def _when(self, report: Report) -> str:
         window = report.question.window
-        return _joined([] if window is None else [self.days(window), report.question.zone])
+        return "" if window is None else f"{self.days(window)} · {report.question.zone}"
 
     def _what(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
-        unit, pledged = view.measure.unit, self.pledged(report, pledges)
-        total = with_unit(shown(report.total[0], unit), unit)
+        unit, pledged = view.measure.unit, self.describe_pledge(report, pledges)
+        total = with_unit(format_figure(report.total[0], unit), unit)
         filters = [f"{name}: {value}" for name, value in view.filters]
-        return _joined([total, *filters, *([] if pledged is None else [pledged])])
+        return " · ".join([total, *filters, *([] if pledged is None else [pledged])])
 
 
-def _joined_pieces(pieces: Iterator[str]) -> bytes:
+def _join_pieces(pieces: Iterator[str]) -> bytes:
     """Return the next pieces of a text, joined to at least :data:`_PIECE` characters; empty at the end."""
     taken, size = list[str](), 0
     while size < _PIECE and (piece := next(pieces, None)) is not None:
         taken.append(piece)
         size += len(piece)
     return "".join(taken).encode()
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return " · ".join(parts)
 
 
 PATH: Final = "/usage"
@@ -217,7 +213,7 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": PERIODS,
-            "groups": list(dict.fromkeys([*GROUPS, *self.labels, view.by])),
+            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, view.by)},
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
@@ -232,20 +228,18 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "usage.html",
                 {
                     **form,
-                    "total": shown(report.total[0], view.measure.unit),
-                    "compared": compared(report, former, self.renderer.text),
+                    "total": format_figure(report.total[0], view.measure.unit),
+                    "compared": compare(report, former),
                     "implausible": has_implausible(report),
                     "remarks": remarks(question, [row.total for row in report.rows]),
-                    "pledge": self.files.pledged(report, pledges),
+                    "pledge": self.files.describe_pledge(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                     "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                     "table": self._table(report, view),
-                    "forms": [
-                        (self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in OFFERED
-                    ],
+                    "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
                     "snapshot": None if report.snapshot is None else _state(report.snapshot),
                     "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
@@ -278,11 +272,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
         named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
-        named += (
-            []
-            if rest is None
-            else [(self.renderer.text("usage.more", count=count), rest, view.url(PATH, top=str(MOST_ROWS)))]
-        )
+        named += [] if rest is None else [(f"{count} more", rest, view.url(PATH, top=str(MOST_ROWS)))]
         total, like = report.total[0].value, report.total[0]
 
         def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
@@ -291,15 +281,15 @@ class UsagePage(msgspec.Struct, frozen=True):
             return {
                 "name": name,
                 "link": link,
-                "cells": ["" if cell is None else shown(cell[0], measure.unit, like) for cell in found],
-                "total": shown(row.total[0], measure.unit, like),
+                "cells": ["" if cell is None else format_figure(cell[0], measure.unit, like) for cell in found],
+                "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
             }
 
         return {
             "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
             "rows": [line(*each) for each in named],
-            "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
+            "total": line("Total", Row(None, report.totals, report.total), None),
             "has_shares": not measure.ratio,
         }
 
@@ -334,7 +324,7 @@ def _link(row: Row, view: View) -> str | None:
     if row.label is None or view.by in {"size", "none"}:
         return None
     below = {"site": "group", "group": "user"}.get(view.by, "none")
-    return replace(view, given={**view.given, "by": below}).narrowed(PATH, view.by, row.label)
+    return replace(view, given={**view.given, "by": below}).narrow(PATH, view.by, row.label)
 
 
 def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template

@@ -77,7 +77,7 @@ def test_jobs_without_cores_are_named_beside_the_core_hours_of_the_others() -> N
 
 def test_an_idle_month_has_no_core_hours_and_that_is_known() -> None:
     totals = made([]).total.totals
-    assert (totals.jobs, totals.core_hours, totals.jobs_without_cores) == (0, 0, 0)
+    assert (totals.jobs, totals.core_hours, totals.jobs_without_cores) == (0, Fraction(0), 0)
 
 
 def test_json_says_the_same_and_what_is_left_out() -> None:

@@ -40,7 +40,7 @@ OURS: Final = {
 }
 """Parts of the daemon."""
 
-READING: Final = {"entries", "errors", "records", "roles", "terminal", "wire", "wording"}
+READING: Final = {"entries", "errors", "records", "roles", "terminal", "vocabulary", "wire", "wording"}
 OF_STORE: Final = READING | {"aggregates", "query", "spreadsheets", "zones"}
 CONTRACT: Final = {
     "records": OF_STORE,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
-from auditord.reporting.pledges import Pledge, Scope, pledged
+from auditord.reporting.pledges import Pledge, Scope, sum_pledges
 from auditord.reporting.questions import UnknownCo2
-from auditord.reporting.report import condensed, make_report, part_of
+from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -105,7 +105,7 @@ def test_the_bins_of_the_largest_rows_are_those_of_the_whole_report(name: str) -
     whole = report(name, unit=CalendarUnit.MONTH)
     chosen = replace(whole.question, labels=("atlas",))
     named = make_report(chosen, aggregate_records(JOBS, chosen.query()))
-    made = condensed(report(name), named, report(name, by=None, unit=CalendarUnit.MONTH), 1)
+    made = condense(report(name), named, report(name, by=None, unit=CalendarUnit.MONTH), 1)
     assert (made.bins, made.totals, made.total) == (whole.bins, whole.totals, whole.total)
     (row,), rest, count = made.largest(1)
     (wanted,), others, number = whole.largest(1)
@@ -183,7 +183,7 @@ def test_periods_are_those_of_the_zone_of_the_instant() -> None:
 def test_a_pledge_lasts_as_long_as_the_days_of_the_zone(month: int, hours: int) -> None:
     span = month_of(datetime(2026, month, 15, tzinfo=BERLIN))
     question = Question((MEASURES["core-hours"],), None, None, span, (("site", "DESY"),), zone="Europe/Berlin")
-    assert pledged(PLEDGES, question, span) == hours
+    assert sum_pledges(PLEDGES, question, span) == hours
 
 
 PLEDGES = [
@@ -207,7 +207,7 @@ PLEDGES = [
 )
 def test_pledges_are_for_what_is_asked_about(filters: tuple[tuple[str, str], ...], expected: int | None) -> None:
     question = Question((MEASURES["core-hours"],), None, None, YEAR, filters)
-    assert pledged(PLEDGES, question, YEAR) == expected
+    assert sum_pledges(PLEDGES, question, YEAR) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_pledge_to_all_sites_includes_those_to_single_sites(filters: tuple[tup
         Pledge(scope, None, Fraction(cores), YEAR.start.date(), YEAR.stop.date()) for scope, cores in scopes.items()
     ]
     question = Question((MEASURES["core-hours"],), None, None, YEAR, filters)
-    assert pledged(pledges, question, YEAR) == power * 365 * 24
+    assert sum_pledges(pledges, question, YEAR) == power * 365 * 24
 
 
 @pytest.mark.parametrize(
@@ -235,13 +235,13 @@ def test_a_pledge_to_all_sites_includes_those_to_single_sites(filters: tuple[tup
 def test_a_pledge_to_a_part_of_a_day_has_its_hours(start: str, stop: str, hours: Fraction | None) -> None:
     span = Window(*(datetime.fromisoformat(each).astimezone(BERLIN) for each in (start, stop)))
     question = Question((MEASURES["core-hours"],), window=span, filters=(("site", "DESY"),), zone="Europe/Berlin")
-    assert pledged(PLEDGES, question, span) == hours
+    assert sum_pledges(PLEDGES, question, span) == hours
 
 
 def test_a_pledge_has_the_unit_of_the_measure() -> None:
     weighted = Question((MEASURES["score-hours"],), window=YEAR)
-    assert pledged(PLEDGES, weighted, YEAR) == 99 * 365 * 24
-    assert pledged(PLEDGES, Question((MEASURES["jobs"],), window=YEAR), YEAR) is None
+    assert sum_pledges(PLEDGES, weighted, YEAR) == 99 * 365 * 24
+    assert sum_pledges(PLEDGES, Question((MEASURES["jobs"],), window=YEAR), YEAR) is None
 
 
 def cells(sheet: bytes) -> list[list[str]]:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from auditord.web.page.query_string import chips, form_values, pieces_of, read_filters, tidied
+from auditord.web.page.query_string import chips, form_values, pieces_of, read_filters, tidy
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.query import AllOf, TimeCompares
 
@@ -26,9 +26,9 @@ def test_times_of_the_form_are_those_of_the_pages_zone() -> None:
 def test_a_filter_of_the_form_takes_the_place_of_the_same_one() -> None:
     query = "component[Cores][gte]=8&meta[VO][c][]=a&open=true&column="
     added = ["label_key=VO", "label_is=c", "label_value=b%26c", "component_name=Cores", "component_amount=16"]
-    tidy = tidied([f"filters={quote(query)}", *added, "component_is=gte"])
-    assert tidy == "meta[VO][c][]=a&open=true&meta[VO][c][]=b%26c&component[Cores][gte]=16"
-    chip = chips(pieces_of(tidy))[1]
+    tidied = tidy([f"filters={quote(query)}", *added, "component_is=gte"])
+    assert tidied == "meta[VO][c][]=a&open=true&meta[VO][c][]=b%26c&component[Cores][gte]=16"
+    chip = chips(pieces_of(tidied))[1]
     assert (chip.subject, chip.operator, chip.value) == ("VO", "c", "b&c")
     assert chip.without == "meta[VO][c][]=a&open=true&component[Cores][gte]=16"
 
@@ -45,5 +45,5 @@ def test_a_filter_of_the_form_takes_the_place_of_the_same_one() -> None:
 )
 def test_half_a_filter_names_the_field_that_is_missing(fields: Sequence[str], name: str) -> None:
     with pytest.raises(InvalidQuery) as error:
-        tidied(fields)
+        tidy(fields)
     assert error.value.parameter == name
