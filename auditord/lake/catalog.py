@@ -8,9 +8,10 @@ opened with the operator's settings and below that location.
 
 import os
 import re
+import sqlite3
 import zlib
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import Lock
@@ -150,8 +151,9 @@ class CatalogTable:
         """Create the private file of a SQLite catalog, since SQLite itself would apply the umask.
 
         Raises:
-            LakeRefused: it is not a regular file. A link that another writer made would lead to a database of this
-                daemon, such as its record store.
+            LakeRefused: it is not a regular file, or has triggers or views. A link that another writer made would lead
+                to a database of this daemon, such as its record store. A trigger would run, or hang, inside our
+                statements.
         """
         if not self._properties["uri"].startswith("sqlite:"):
             return
@@ -161,9 +163,20 @@ class CatalogTable:
                 f"The catalog {file} is a link or no regular file: find out who replaced it, and restore it from its "
                 "backup; or name the link's target in lake.catalog."
             )
-        if file:
-            with suppress(OSError):  # SQLite has the better error message
-                make_private(Path(file))
+        if not file:
+            return
+        with suppress(OSError):  # SQLite has the better error message
+            make_private(Path(file))
+        found = list[tuple[str]]()
+        with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as connection:
+            query = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+            found = connection.execute(query).fetchall()
+        if found:
+            names = ", ".join(repr(name[:80]) for (name,) in found[:5])
+            raise LakeRefused(
+                f"The catalog {file} has triggers or views, which auditord does not make: {names}. Find out who made "
+                "them, and drop them."
+            )
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
         """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""

@@ -225,6 +225,8 @@ ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_
 def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
     """Write rows of one partition to new files."""
     metadata, spec = table.metadata, table.spec()
+    if len(spec.fields) != len(PARTITIONS.fields):
+        raise ValueError("another engine has changed its partitions, which were month and site")
     values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
     key = _Folders(values, spec, metadata.schema())
     task = WriteTask(uuid.uuid4(), 0, metadata.schema(), rows.to_batches(), partition_key=key)

@@ -321,6 +321,24 @@ def test_properties_are_refused_by_way_of_a_rest_catalog_too(table: LakeTable, r
         rest_table.facts()
 
 
+HANGING: Final = (
+    "CREATE TRIGGER hang AFTER UPDATE ON iceberg_tables BEGIN SELECT RAISE(IGNORE); END",
+    "CREATE VIEW hang AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n",
+)
+
+
+@pytest.mark.parametrize("statement", HANGING)
+def test_a_catalog_with_programs_of_others_is_refused(table: LakeTable, statement: str) -> None:
+    folder = Path(table.location.removeprefix("file://")).parents[1]
+    with sqlite3.connect(folder / "catalog.db") as catalog:
+        catalog.execute(statement)
+    catalog.close()
+    other = lake_in(folder)
+    with pytest.raises(LakeRefused, match="'hang'"):
+        other.facts()
+    other.close()
+
+
 def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths of all values in a JSON document."""
     yield path
