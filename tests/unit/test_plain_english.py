@@ -1,4 +1,4 @@
-"""The product's prose is plain English: riddles are counted, and may only become fewer."""
+"""The product's prose is plain English, and functions are verbs: exceptions are counted, and may only become fewer."""
 
 import ast
 import io
@@ -59,3 +59,32 @@ def riddles() -> list[str]:
 def test_riddles_only_become_fewer() -> None:
     found = riddles()
     assert len(found) <= MOST, "\n".join(found)
+
+
+MOST_PARTICIPLES: Final = 156
+"""The number of functions in the product that are named by a participle. It may only fall."""
+
+_PARTICIPLE: Final = re.compile(
+    r"_*(?!need|feed|seed|embed|speed|proceed|succeed|exceed|shed)"
+    r"([a-z]+ed|shown|known|kept|built|held|written|given|taken|made|sent|found|told|done|gone|left|drawn|chosen|without)"
+    r"(_|$)"
+)
+"""Matches names such as ``summed`` and ``written_rows``, which read like values: ``sum_up`` and ``write_rows`` are better."""
+
+
+def participles() -> list[str]:
+    """Each function named by a participle. Properties, alternate constructors and overrides may have such a name."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and _PARTICIPLE.match(node.name)
+        and not re.search("property|classmethod|override", " ".join(map(ast.unparse, node.decorator_list)))
+    ]
+
+
+def test_functions_named_by_a_participle_only_become_fewer() -> None:
+    found = participles()
+    assert len(found) <= MOST_PARTICIPLES, "\n".join(found)
