@@ -69,7 +69,7 @@ _PARTICIPLE: Final = re.compile(
     r"([a-z]+ed|shown|known|kept|built|held|written|given|taken|made|sent|found|told|done|gone|left|drawn|chosen|without)"
     r"(_|$)"
 )
-"""Matches names such as ``summed`` and ``written_rows``, which read like values: ``sum_up`` and ``write_rows`` are better."""
+"""Matches names such as ``summed``, which read like values; ``sum_up`` is better."""
 
 
 def participles() -> list[str]:
