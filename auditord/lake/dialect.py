@@ -68,7 +68,7 @@ class LakeDialect(Dialect):
     """Sum of the amounts of components or, where it could overflow, the amounts separated by commas."""
     sum: ClassVar[LiteralString] = "sum({})"
     """Sum of whole numbers."""
-    quotient: ClassVar[LiteralString] = "CAST(({0} - {0} % {1}) / {1} AS DECIMAL(38, 0))"
+    quotient: ClassVar[LiteralString] = "CAST(({0} - mod({0}, {1})) / {1} AS DECIMAL(38, 0))"
     """The quotient of whole numbers, rounded down."""
     wide: ClassVar[LiteralString]
     """A whole number converted to a type with 38 digits."""
