@@ -102,7 +102,7 @@ async def test_what_is_known_of_some_jobs_is_kept_apart(store: RecordStore) -> N
     peak_alone = totals_of(found[Who("B", None, "dan")])
     assert peak_alone.memory_efficiency is None
     coreless = totals_of(found[Who("B", "physics", None)])
-    assert floats(coreless.cpu_efficiency, coreless.core_hours) == [None, 0]
+    assert (coreless.cpu_efficiency, coreless.core_hours) == (None, None)
 
 
 async def test_efficiency_is_weighted(store: RecordStore) -> None:
