@@ -21,8 +21,8 @@ QUERY = AggregateQuery(
     usage=(ComponentUsage("Cores"),),
 )
 TABLE: Any = None
-ROW = [0, None, None, 2, 10, 20, Decimal(30), Decimal(4), Decimal(1), Decimal(5)]
-"""Part, two texts of scores, records, first and last stop, runtime; amount of cores, both pieces of the product."""
+ROW = [0, None, None, 2, 10, 20, Decimal(30), Decimal(4), Decimal(1), Decimal(5), Decimal(7)]
+"""Part, two texts of scores, records, first and last stop, runtime; amount of cores, both pieces of the product, core-seconds."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_decimals_are_whole_numbers(cursor: Mock) -> None:
     (group,) = Trino("https://me@host:8443/hive").sums(TABLE, QUERY, Chosen(42), Work()).groups
     (cores,) = group.usage
     found = (group.records, group.runtime, cores.sums.amount, cores.sums.amount_runtime)
-    assert found == (2, 30, 4, (1 << 31) + 5)
+    assert found == (2, 30, 4, (1 << 31) + 5 + 7)
     assert {type(each) for each in found} == {int}
     cursor.cancel.assert_not_called()
 

@@ -100,7 +100,7 @@ def test_eight_readers_of_all_that_is_costly_hold_little(daemon: TestDaemon, mon
 
     noting(monkeypatch, Folding, "result", lambda answer: sizes.append(len(answer.groups)))
     noting(monkeypatch, sums, "_group", note_thread)
-    noting(monkeypatch, usage, "_joined_pieces", note_thread)
+    noting(monkeypatch, usage, "_join_pieces", note_thread)
     targets = [target for targets in COSTLIEST.values() for target in targets]
     with ThreadPoolExecutor(8) as readers:
         asked = [readers.submit(ask, daemon, target) for target in targets]
