@@ -22,7 +22,7 @@ QUERY = AggregateQuery(
 )
 TABLE: Any = None
 ROW = [0, None, None, 2, 10, 20, Decimal(30), Decimal(4), Decimal(1), Decimal(5), Decimal(7)]
-"""Part, two texts of scores, records, first and last stop, runtime; cores, both pieces of their product, core-seconds."""
+"""Part, two texts of scores, records, first and last stop, runtime; cores, both pieces of the product, core-seconds."""
 
 
 @pytest.fixture
