@@ -93,7 +93,8 @@ class Job:
             "CpusProvisioned": str(self.cores),
             "MemoryProvisioned": str(2_000 * self.cores),
             "RemoteUserCpu+RemoteSysCpu": str(self.cpu),
-            "MachineAttrApelSpecs0": f'[ HEPSPEC = "{self.score}"; HEPscore23 = "{self.score}" ]',
+            "MachineAttrApelSpecs0.HEPSPEC": self.score,
+            "MachineAttrApelSpecs0.HEPscore23": self.score,
         }
 
     def record(self) -> Record:
