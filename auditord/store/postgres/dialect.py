@@ -273,13 +273,13 @@ class PostgresDialect(StoreDialect):
             return [f"sum({total})"], WHOLE, ()
         first, end = self.literal_moment(window.start), self.literal_moment(window.stop)
         crosses: LiteralString = f"(started < {first} OR stopped > {end})"
-        before, until, whole = (
-            _MICROSECONDS.format(f"({each} - started)")
-            for each in (f"greatest({first}, started)", f"least({end}, stopped)", "stopped")
-        )
-        until, before = (f"div({total}::numeric * 1000000 * {each}, {whole})" for each in (until, before))
+        whole: LiteralString = _MICROSECONDS.format("(stopped - started)")
+        until: LiteralString = _MICROSECONDS.format(f"(least({end}, stopped) - started)")
+        before: LiteralString = _MICROSECONDS.format(f"(greatest({first}, started) - started)")
+        ticks: LiteralString = f"{total}::numeric * 1000000"
+        share: LiteralString = f"div({ticks} * {until}, {whole}) - div({ticks} * {before}, {whole})"
         inside: LiteralString = f"sum(CASE WHEN NOT {crosses} THEN {total} END)"
-        return [inside, f"sum(CASE WHEN {crosses} THEN {until} - {before} END)"], WHOLE, WHOLE
+        return [inside, f"sum(CASE WHEN {crosses} THEN {share} END)"], WHOLE, WHOLE
 
 
 def follows_an_index(query: RecordQuery) -> bool:

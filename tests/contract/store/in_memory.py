@@ -21,7 +21,7 @@ from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.rows import Bulk, PendingRecord, RecordRow
 from auditord.store.sqlite.dialect import SqliteDialect
 from auditord.store.store import RecordStore, Sums, difference
-from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work
+from auditord.store.work import Atomic, Compiled, Computation, ForEach, Records, Rows, Statement, Step, Work
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
@@ -67,7 +67,7 @@ class MemoryDatabase:
                 return None
             case Records(name, pending):
                 return sum(getattr(self, name)(each) for each in pending)
-            case Compiled():
+            case Compiled() | Computation():
                 raise AssertionError("statements that are put together are tested with the databases")
             case Atomic(make):
                 before = {name: type(table)(table) for name, table in vars(self).items()}
