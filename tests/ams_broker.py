@@ -64,8 +64,6 @@ class AmsBroker:
             "client_cert": files.certificate,
             "client_key": files.key,
             "ca_path": self.authority.file,
-            "timeout": "5s",
-            "retry": 2,
         }
         return MessagingConfig.model_validate(options | more)
 

@@ -431,12 +431,6 @@ class DatabaseMetricsSection(Section):
     )
     site_key: str = Field(default="site_id", min_length=1, description="The meta key with the site.")
     group_key: str = Field(default="group_id", min_length=1, description="The meta key with the group.")
-    most_values: int = Field(
-        default=200,
-        ge=1,
-        description="For each key, how many values (those with the most records) get a gauge of their own; the rest "
-        "is counted as other.",
-    )
     user_key: str = Field(default="user_id", min_length=1, description="The meta key with the user.")
 
     @field_validator("interval")

@@ -47,6 +47,9 @@ _COUNTED: Final = {
 }
 """AUDITOR's metric names and labels; only their meta keys can be configured."""
 
+MOST_VALUES: Final = 200
+"""For each key, how many values (those with the most records) get a gauge of their own; the rest counts as other."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -54,7 +57,7 @@ def record_gauges(section: DatabaseMetricsSection, *, with_users: bool) -> Datab
     """Return the configured gauges about records, without those by user unless ``with_users``."""
     shown = {metric: key for metric, key in section.keys.items() if with_users or metric != "RecordCountPerUser"}
     keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in shown.items())
-    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, max_values=section.most_values)
+    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, max_values=MOST_VALUES)
 
 
 class SpoolMetrics(Collector):

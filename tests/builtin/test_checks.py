@@ -125,7 +125,7 @@ async def test_waldur() -> None:
 
 
 def mail_config(port: int, **server: Any) -> UtilisationConfig:  # Any: as in a file
-    server = {"host": HOST, "port": port, "security": "none", "retries": 0, **server}
+    server = {"host": HOST, "port": port, "security": "none", **server}
     mail = {"server": server, "sender": "a@example.org", "recipients": ["b@example.org"]}
     return UtilisationConfig.model_validate({"mail": mail})
 

@@ -188,6 +188,9 @@ async def _get(http: HttpClient, url: str) -> Any:  # Any: JSON
 
 Claims = Mapping[str, Any]  # Any: JSON
 
+_LEEWAY: Final = timedelta(seconds=30)
+"""The tolerated clock difference to the issuer."""
+
 _NEEDED: Final = ("exp", "iss", "aud", "sub")
 _UNREADABLE: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 """PyJWT's errors, and those of its callees for malformed tokens, such as deep nesting or a time out of range."""
@@ -245,7 +248,7 @@ class Issuer(msgspec.Struct, frozen=True):
                 algorithms=[str(algorithm)],
                 audience=list(audience),
                 issuer=config.issuer,
-                leeway=config.leeway,
+                leeway=_LEEWAY,
                 options={"require": list(_NEEDED)},
             )
         except _UNREADABLE as error:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auditord_builtin.access.connections import Pattern, Rule
 from auditord_hookspecs import Duration, InstanceConfig, Section
-from auditord_hookspecs.config import NonNegativeDuration, Secret
+from auditord_hookspecs.config import Secret
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signature algorithms with a key pair. ``none`` and shared keys are excluded.
@@ -75,9 +75,6 @@ class JwtConfig(InstanceConfig):
         min_length=1,
         description="The claim with the user's name in records, such as preferred_username, for roles with rows of "
         "self. Choose a claim that users cannot change.",
-    )
-    leeway: NonNegativeDuration = Field(
-        default=timedelta(seconds=30), description="The tolerated clock difference to the issuer."
     )
     refresh: Duration = Field(
         default=timedelta(hours=1), gt=timedelta(0), description="How often to fetch the issuer's keys."

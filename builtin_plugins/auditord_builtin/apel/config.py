@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
-from auditord_hookspecs import Duration, PluginConfig, Secret, Section
+from auditord_hookspecs import PluginConfig, Secret, Section
 
 NOTHING: Final = "None"
 """APEL's value for an unknown text."""
@@ -284,10 +283,6 @@ class MessagingConfig(Section):
     token: Secret | None = Field(
         default=None, description="An existing token, instead of one requested with the certificate."
     )
-    timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="The time limit of a request."
-    )
-    retry: int = Field(default=3, ge=0, description="The number of retries after a temporary error.")
     max_message_size: int = Field(
         default=900_000,
         ge=20_000,

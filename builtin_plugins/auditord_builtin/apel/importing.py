@@ -200,6 +200,7 @@ _DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
         "log_file": OWN_LOG,
         "time_json_path": "the plugin keeps its own state of published jobs; see site.publish_since",
     },
+    "messaging": dict.fromkeys(("timeout", "retry"), "a request may take 30 s, and is repeated three times"),
     "auditor": dict.fromkeys(
         ("ip", "port", "timeout", "use_tls", "ca_cert_path", "client_cert_path", "client_key_path"), _HERE
     ),
@@ -241,11 +242,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     if "report_interval" in options:
         options["interval"] = f"{options.pop('report_interval')}s"
     options |= _take_site(result)
-    messaging = _take(
-        result, "messaging", ("host", "port", "client_cert", "client_key", "project", "topic", "timeout", "retry")
-    )
-    if "timeout" in messaging:
-        messaging["timeout"] = f"{messaging['timeout']}s"
+    messaging = _take(result, "messaging", ("host", "port", "client_cert", "client_key", "project", "topic"))
     older = ("auth_url", "ams_url", "client_cert", "client_key", "ca_path", "verify_ca")
     messaging |= _take(result, "authentication", older)
     if "ams_url" in messaging:

@@ -211,7 +211,7 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
         yield Finding(Severity.OK, "broker", text)
         return
     try:
-        async with open_broker(messaging.model_copy(update={"retry": 0}), context.http) as broker:
+        async with open_broker(messaging, context.http, retries=0) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
         remedy = "check messaging.host, and whether this host may connect to it; the messages are sent later"

@@ -288,13 +288,15 @@ class AmsClient:
             raise BrokerUnavailable(f"{url}: the answer is not JSON: {answer.text!r}") from error
 
 
+_TIMEOUT: Final = timedelta(seconds=30)
+RETRIES: Final = 3
 RETRY_WAIT_SECONDS: Final = 5.0
 """Seconds before the first retry. Each further wait is twice as long as the previous one."""
 
 
 @asynccontextmanager
 async def open_broker(
-    messaging: MessagingConfig, open_http: OpenHttp, *, first_wait: float = RETRY_WAIT_SECONDS
+    messaging: MessagingConfig, open_http: OpenHttp, *, retries: int = RETRIES, first_wait: float = RETRY_WAIT_SECONDS
 ) -> AsyncGenerator[AmsClient, None]:
     """Open a client for the broker. It connects when it publishes the first message.
 
@@ -304,10 +306,10 @@ async def open_broker(
     options = HttpOptions(
         tls=TlsFiles(ca=messaging.ca_path, certificate=messaging.client_cert, key=messaging.client_key),
         verify=messaging.verify_ca,
-        timeout=messaging.timeout,
-        attempts=messaging.retry + 1,
+        timeout=_TIMEOUT,
+        attempts=retries + 1,
         retry_for=timedelta(days=1),
-        waits=tuple(first_wait * 2**attempt for attempt in range(messaging.retry)),
+        waits=tuple(first_wait * 2**attempt for attempt in range(retries)),
         retried=_TEMPORARY,
     )
     async with open_http(options) as http:

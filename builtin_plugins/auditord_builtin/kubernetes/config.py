@@ -153,9 +153,6 @@ class KubernetesConfig(RunConfig):
         default=_GPUS, description="What counts as GPUs. The first rule that matches a resource or device counts."
     )
     prometheus: Prometheus | None = Field(default=None, description="Query a Prometheus for CPU time and memory.")
-    request_timeout: Duration = Field(
-        default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of a request for a page of pods."
-    )
     quiet: Duration = Field(
         default=timedelta(seconds=2),
         gt=timedelta(0),

@@ -22,6 +22,9 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_hookspecs import AuditordError
 
 ALL: Final = "*"
+REQUEST_SECONDS: Final = 60.0
+"""The time limit of a request for a page of pods."""
+
 _MAX_LINE: Final = 64 * 1024 * 1024
 _FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -64,7 +67,6 @@ class Cluster:
         self._api = api
         self._others = others
         self._selector: Final = {"label_selector": config.selector} if config.selector else {}
-        self._timeout: Final = config.request_timeout
 
     async def page(self, scope: str, limit: int, token: str) -> bytes:
         """Return a page of the list of pods in a namespace, or in all (``*``), as JSON.
@@ -90,7 +92,7 @@ class Cluster:
 
     async def _read(self, scope: str, **options: Any) -> bytes:
         try:
-            with anyio.fail_after(self._timeout.total_seconds()):
+            with anyio.fail_after(REQUEST_SECONDS):
                 async with self._answer(scope, **options) as answer:
                     return await answer.read()
         except _FAULTS as error:
@@ -138,7 +140,7 @@ class Cluster:
 
     async def _one(self, request: Awaitable[Any], namespace: str, named: str, plural: str) -> bytes | None:
         try:
-            with anyio.fail_after(self._timeout.total_seconds()):
+            with anyio.fail_after(REQUEST_SECONDS):
                 answer: aiohttp.ClientResponse = await request
                 async with answer:
                     if answer.status == HTTPStatus.NOT_FOUND:
@@ -155,8 +157,8 @@ class Cluster:
         else:
             request, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
         # No limit for reading, since a watch may be silent. It is answered at once, though.
-        timeout = (self._timeout.total_seconds(), None)
-        with anyio.fail_after(self._timeout.total_seconds()):
+        timeout = (REQUEST_SECONDS, None)
+        with anyio.fail_after(REQUEST_SECONDS):
             answer: aiohttp.ClientResponse = await request(**options, _preload_content=False, _request_timeout=timeout)
         async with answer:
             await _check(scope, answer)

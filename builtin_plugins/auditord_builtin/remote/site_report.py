@@ -15,10 +15,11 @@ from pydantic import Field
 
 from auditord.client import AsyncClient
 from auditord.client.site_reports import MOST_DAYS, DayComparison, ReportAnswer, SiteReport, day_sums, sums_query
-from auditord_hookspecs import AuditordError, Duration, PluginConfig, PluginContext, PluginKind, Secret
+from auditord_hookspecs import AuditordError, PluginConfig, PluginContext, PluginKind, Secret
 from auditord_hookspecs.sources import ServerUrl, TlsFiles
 from auditord_hookspecs.wording import counted, listed
 
+_TIMEOUT_SECONDS: Final = 30
 _SHOWN: Final = 20
 _LABELS: Final = ("task",)
 
@@ -38,9 +39,6 @@ class SiteReportConfig(PluginConfig):
     url: ServerUrl = Field(description="The URL of the hub, an auditord: http://host:port or https://host:port.")
     token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
-    request_timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the hub."
-    )
     days: int = Field(
         default=35,
         ge=1,
@@ -72,8 +70,7 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
         context.show(f"would report {records} on {counted(len(days), 'day of a site', 'days of sites')}")
         return
     token = None if config.token is None else config.token.get_secret_value()
-    seconds = config.request_timeout.total_seconds()
-    async with AsyncClient(config.url, tls=config.tls, token=token, timeout=seconds) as client:
+    async with AsyncClient(config.url, tls=config.tls, token=token, timeout=_TIMEOUT_SECONDS) as client:
         answer = await client.report_site(
             config.reporter or socket.gethostname(), SiteReport(context.now(), first_day, days)
         )

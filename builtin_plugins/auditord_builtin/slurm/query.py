@@ -171,7 +171,7 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
             async for table in tables:
                 yield table
     except CommandFailed as error:
-        raise name_option(error, "sacct") from error
+        raise _name_option(error) from error
 
 
 async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[Table, None]:
@@ -193,12 +193,12 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
     yield Table([*rows, *last.rows], last.unreadable)
 
 
-def name_option(error: CommandFailed, program: str) -> CommandFailed:
+def _name_option(error: CommandFailed) -> CommandFailed:
     """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
     option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
     if option is None:
         return error
-    text = f"{error} (option {program}_{option})"
+    text = f"{error} (option sacct_{option})"
     return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 

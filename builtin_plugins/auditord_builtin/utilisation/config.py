@@ -154,11 +154,6 @@ class Csv(Section):
     name: str = Field(
         default="{instance}-{period}.csv", description="The file's name; {instance} and {period} are replaced."
     )
-    escape_formulas: bool = Field(
-        default=True,
-        description="Prepend ' to names that a spreadsheet would evaluate as a formula; set false if a program reads "
-        "the files.",
-    )
 
     @field_validator("name")
     @classmethod
@@ -181,13 +176,6 @@ class Server(Section):
     ca: AbsolutePath | None = Field(default=None, description="PEM file with the server's CA.")
     user: str | None = Field(default=None, description="The login name.")
     password: Secret | None = Field(default=None, description="The password, as a reference to a secret.")
-    timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
-    )
-    retries: int = Field(default=2, ge=0, le=10, description="Retries per mail within one run.")
-    retry_wait: Duration = Field(
-        default=timedelta(seconds=10), description="The pause before the first retry; it doubles each time."
-    )
 
     @property
     def port_number(self) -> int:
@@ -211,7 +199,6 @@ class UserMail(Section):
         default=None, description="An address with {user} in it; without it only addresses is used."
     )
     addresses: Mapping[str, Address] = Field(default={}, description="Addresses of single users.")
-    least_core_hours: Amount = Field(default=Decimal(1), description="Users with fewer core hours get no mail.")
 
     @field_validator("address")
     @classmethod
@@ -229,7 +216,6 @@ class Mail(Section):
     server: Server = Server()
     sender: Address
     recipients: tuple[Address, ...] = ()
-    attach_csv: bool = Field(default=True, description="Attach the CSV file to the mail.")
     most_rows: int = Field(default=20, ge=1, description="How many groups and users of a site a mail lists.")
     users: UserMail | None = None
 

@@ -8,7 +8,7 @@ import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
@@ -25,6 +25,16 @@ from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_text
 from auditord_builtin.utilisation.state import MAILS, MOST_TRIES, ReportedState, Series
 from auditord_builtin.utilisation.usage import HOUR, Usage, Usages, Who
 from auditord_hookspecs import AuditordError, PluginContext
+
+TIMEOUT_SECONDS: Final = 30.0
+RETRIES: Final = 2
+"""Retries per mail within one run."""
+
+RETRY_WAIT: Final = timedelta(seconds=10)
+"""The pause before the first retry; it doubles each time."""
+
+LEAST_CORE_TIME: Final = HOUR
+"""Users with less core time in a period get no mail."""
 
 _PERMANENT: Final = 500
 
@@ -73,8 +83,7 @@ def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: d
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(as_text(report, mail.most_rows))
     message.add_alternative(as_html(report, mail.most_rows), subtype="html")
-    if mail.attach_csv:
-        message.add_attachment(as_csv(report), subtype="csv", filename=f"{instance}-{report.period.name}.csv")
+    message.add_attachment(as_csv(report), subtype="csv", filename=f"{instance}-{report.period.name}.csv")
     return message
 
 
@@ -93,13 +102,12 @@ class MailServer:
             RecipientBusy: the server still refuses the mail temporarily after all retries.
             MailFault: the server is unreachable, refuses the login, or cannot be trusted.
         """
-        wait = self._server.retry_wait
         async for attempt in stamina.retry_context(
             on=(_Passing, RecipientBusy),
-            attempts=self._server.retries + 1,
+            attempts=RETRIES + 1,
             timeout=None,
-            wait_initial=wait,
-            wait_max=wait * 2**self._server.retries,
+            wait_initial=RETRY_WAIT,
+            wait_max=RETRY_WAIT * 2**RETRIES,
             wait_jitter=0,
         ):
             with attempt:
@@ -164,12 +172,13 @@ async def greet(server: Server) -> None:
 
 
 def _connect(server: Server) -> smtplib.SMTP:
-    timeout = server.timeout.total_seconds()
     trust = ssl.create_default_context(cafile=None if server.ca is None else str(server.ca))
     if server.security == "ssl":
-        connection: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port_number, timeout=timeout, context=trust)
+        connection: smtplib.SMTP = smtplib.SMTP_SSL(
+            server.host, server.port_number, timeout=TIMEOUT_SECONDS, context=trust
+        )
     else:
-        connection = smtplib.SMTP(server.host, server.port_number, timeout=timeout)
+        connection = smtplib.SMTP(server.host, server.port_number, timeout=TIMEOUT_SECONDS)
     try:
         if server.security == "starttls":
             connection.starttls(context=trust)
@@ -293,7 +302,7 @@ def reports_to_users(
         address = address_of(user, options)
         if address is None:
             log.info("the user %r has no mail address", user)
-        elif core_time >= options.least_core_hours * HOUR:
+        elif core_time >= LEAST_CORE_TIME:
             title = f"{config.title}: your jobs"
             reports.append(Addressed(user, address, report_on(theirs, levels, period, title=title)))
     return reports

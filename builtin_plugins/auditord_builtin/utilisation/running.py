@@ -149,7 +149,7 @@ class _Work(msgspec.Struct, frozen=True):
         if self.context.dry_run:
             self.context.show(f"would write {path} ({counted(len(report.rows) + 1, 'row')})")
             return
-        text = as_csv(report, escape_formulas=self.config.csv.escape_formulas)
+        text = as_csv(report)
 
         def write_whole() -> None:
             with SharedFolder.opened(path.parent) as folder:

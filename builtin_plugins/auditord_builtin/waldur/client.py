@@ -43,6 +43,9 @@ from auditord_hookspecs.wording import counted
 Observe = Callable[[int | None], None]
 Monotonic = Callable[[], float]
 
+TIMEOUT: Final = timedelta(minutes=1)
+"""The time limit of an answer from Waldur."""
+
 ATTEMPTS: Final = 8
 """Attempts per request. The time budget ends most series of attempts earlier."""
 
@@ -59,14 +62,14 @@ EARLY_SECONDS: Final = 30.0
 _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
 
-def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
+def http_options(config: WaldurConfig, observe: Observe, timeout: timedelta) -> HttpOptions:
     """Return the options of connections to an instance's Waldur."""
     return HttpOptions(
         tls=TlsFiles(ca=config.ca_file),
         verify=config.verify_ssl,
         proxy=config.proxy,
         headers={"Accept": "application/json"},
-        timeout=config.request_timeout,
+        timeout=timeout,
         connections=CONCURRENT_REQUESTS,
         attempts=ATTEMPTS,
         retried=_LATER,
@@ -257,6 +260,7 @@ async def open_client(
     show: Show | None = None,
     observe: Observe = ignore_attempt,
     monotonic: Monotonic = time.monotonic,
+    timeout: timedelta = TIMEOUT,
 ) -> AsyncGenerator["WaldurClient", None]:
     """Open a client for an instance's offering. No request is sent before a method is called.
 
@@ -266,11 +270,12 @@ async def open_client(
         show: makes this a dry run: receives the text of each write request, which is not sent.
         observe: receives the status of every attempt, or None if there was no answer.
         monotonic: returns the seconds of a monotonic clock.
+        timeout: the time limit of an answer.
 
     Raises:
         AuditordError: the CA file cannot be used.
     """
-    async with open_http(http_options(config, observe)) as http:
+    async with open_http(http_options(config, observe, timeout)) as http:
         yield WaldurClient(config, Connection(config, http, monotonic), show)
 
 

@@ -140,9 +140,6 @@ class WaldurConfig(PluginConfig):
     verify_ssl: bool = Field(default=True, description="Verify Waldur's certificate; false for tests only.")
     ca_file: Path | None = Field(default=None, description="PEM file with Waldur's CA; default: the system's CAs.")
     proxy: str | None = Field(default=None, description="A proxy for requests to Waldur: http://host:port.")
-    request_timeout: Duration = Field(
-        default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of an answer from Waldur."
-    )
     retry_for: Duration = Field(
         default=timedelta(minutes=10),
         description="The total time that a run spends on retries after temporary errors.",

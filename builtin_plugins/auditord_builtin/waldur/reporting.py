@@ -269,10 +269,10 @@ _CHECK_TIMEOUT: Final = timedelta(seconds=20)
 
 async def check(config: WaldurConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check that Waldur answers, accepts the token, and has the offering. ``auditord waldur diagnose`` checks more."""
-    quick = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _CHECK_TIMEOUT})
+    quick = config.model_copy(update={"retry_for": timedelta(0)})
     subject, remedy = "waldur", "check waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
     try:
-        async with open_client(quick, context.http) as client:
+        async with open_client(quick, context.http, timeout=_CHECK_TIMEOUT) as client:
             user = await client.me()
             yield Finding(Severity.OK, subject, f"{config.waldur_api_url} accepts the token of {user.username}")
             subject, remedy = "offering", "check waldur_offering_uuid, and the roles of the token's user on it"

@@ -1,3 +1,4 @@
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_the_newer_layout(tmp_path: Path) -> None:
     assert config.summary_fields is not None
     assert config.summary_fields.mandatory.CpuDuration == ComponentField(name="TotalCPU")
     assert config.summary_fields.optional.NodeCount == ComponentField(name="NNodes")
-    assert (config.interval and config.interval.total_seconds(), config.messaging.retry) == (86_400, 3)
+    assert config.interval == timedelta(days=1)
     assert (config.site.ce, config.site.zero_length_jobs) == ("ARC", False)
     assert {path.removeprefix("plugins.apel.summary_fields.mandatory.") for path in result.comments} == {
         "CpuDuration",

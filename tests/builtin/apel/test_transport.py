@@ -107,15 +107,13 @@ def test_a_changed_message_is_not_believed(authority: Authority, host: HostFiles
 # -- the broker -------------------------------------------------------------------------------------------------------
 
 
-def open_at_once(messaging: MessagingConfig) -> AbstractAsyncContextManager[AmsClient]:
+def open_at_once(messaging: MessagingConfig, retries: int = 2) -> AbstractAsyncContextManager[AmsClient]:
     """Open a client that does not wait before it asks again."""
-    return open_broker(messaging, HTTP, first_wait=0)
+    return open_broker(messaging, HTTP, retries=retries, first_wait=0)
 
 
 def at(url: str, certificate: Path, key: Path) -> MessagingConfig:
-    return MessagingConfig(
-        auth_url=f"{url}/token", ams_url=f"{url}/publish", client_cert=certificate, client_key=key, retry=0
-    )
+    return MessagingConfig(auth_url=f"{url}/token", ams_url=f"{url}/publish", client_cert=certificate, client_key=key)
 
 
 def test_the_paths_are_those_of_ams() -> None:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 import stamina.instrumentation
 
+from auditord_builtin.kubernetes import reading
 from auditord_hookspecs import AuditordError, Record, Window
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, START, at, make_pod, over, running
@@ -289,13 +290,16 @@ async def test_a_namespace_that_is_forbidden_does_not_stop_the_others(site: Site
     assert [label(record, "namespace") for record in await site.collect(job_filter=chosen)] == ["secret"]
 
 
-async def test_a_watch_that_is_never_answered_does_not_stop_the_others(site: Site) -> None:
+async def test_a_watch_that_is_never_answered_does_not_stop_the_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "REQUEST_SECONDS", 0.1)
     chosen = {"namespace": ["grid", "mute"]}
     await site.collect(job_filter=chosen)
     site.server.put(over(make_pod(namespace="grid"), NOW))
     site.server.faults.mute = "mute"
     with anyio.fail_after(10), pytest.raises(AuditordError, match="namespace mute: the watch was interrupted"):
-        await site.collect(job_filter=chosen, request_timeout="100ms", watch_for="200ms")
+        await site.collect(job_filter=chosen, watch_for="200ms")
     assert kept_ids(site) == ["-grid-job1-uid-grid-job1"]
 
 

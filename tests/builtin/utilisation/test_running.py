@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation import auditord_metrics, auditord_plugins
+from auditord_builtin.utilisation import mail as mailing
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.mail import MailFault
 from auditord_builtin.utilisation.running import NotDelivered, Unwritable
@@ -48,6 +49,12 @@ class Interrupted(FakePluginContext):
         await super().save_state(state)
 
 
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailing, "RETRIES", 1)
+    monkeypatch.setattr(mailing, "RETRY_WAIT", timedelta(milliseconds=1))
+
+
 def context(state: Any = None, **options: Any) -> Interrupted:
     return Interrupted(instance="monthly", stored=mixed_jobs(), moment=FEBRUARY + DAY, state=state, **options)
 
@@ -57,7 +64,7 @@ def configured(folder: Path | None, mailbox: Mailbox | None = None, **options: A
     if folder is not None:
         document["csv"] = {"folder": str(folder)}
     if mailbox is not None:
-        server = {"host": "127.0.0.1", "port": mailbox.port, "security": "none", "retries": 1, "retry_wait": "1ms"}
+        server = {"host": "127.0.0.1", "port": mailbox.port, "security": "none"}
         mail: dict[str, Any] = {
             "sender": "accounting@example.org",
             "recipients": [BOSS, DEPUTY],

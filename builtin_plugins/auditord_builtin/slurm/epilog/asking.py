@@ -13,7 +13,7 @@ from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_job, parse_json, parse_squeue
-from auditord_builtin.slurm.query import ENVIRONMENT, Query, name_option, stream_query
+from auditord_builtin.slurm.query import ENVIRONMENT, Query, stream_query
 from auditord_builtin.slurm.runs import (
     LAST_COLUMN,
     OVER,
@@ -222,6 +222,7 @@ _FORGOTTEN: Final = "Invalid job id"
 _UNSUPPORTED: Final = ("unrecognized option", "invalid option", "Invalid job format", "no program", "serializer")
 
 _MAX_OUTPUT: Final = 64 * 1024**2
+_TIMEOUT: Final = timedelta(seconds=30)
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -288,7 +289,7 @@ class Controller:
         try:
             result = await self._context.run_command(
                 form.argv(note),
-                timeout=self._config.scontrol_timeout,
+                timeout=_TIMEOUT,
                 environment=ENVIRONMENT,
                 through=self._config.through,
                 max_output=_MAX_OUTPUT,
@@ -297,7 +298,7 @@ class Controller:
             # In JSON, and if slurmctld knows only other tasks of the array, scontrol says so on its standard output.
             if _FORGOTTEN in error.stderr or (error.exit_code == 1 and not error.stderr):
                 return Unclear(FORGOTTEN)
-            raise name_option(error, "scontrol") if error.timed_out else error from error
+            raise
         printed = result.stdout.decode(errors="replace")
         if not printed.lstrip().startswith(form.begins):  # the program ignores the option
             raise CommandFailed(f"{self._config.scontrol[0]}: unrecognized option --json")

@@ -1,7 +1,6 @@
 """The options of the collector ``slurm_epilog``, and their import from AUDITOR's Slurm epilog collector."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self, cast
@@ -11,7 +10,7 @@ from pydantic import Field, model_validator
 from auditord_builtin.slurm.config import CORES, DEFAULT_COMPONENTS, GPU, MEMORY, Components, JobsConfig
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN
-from auditord_hookspecs import Duration, ImportedConfig
+from auditord_hookspecs import ImportedConfig
 from auditord_hookspecs.config import Words
 from auditord_hookspecs.config_import import OWN_LOG, OWN_STORE, ConfigImport, Document
 
@@ -62,9 +61,6 @@ class SlurmEpilogConfig(JobsConfig):
         default=("squeue",),
         description="The program, or a list of it and its first arguments, for a Slurm whose scontrol prints no JSON "
         "(before 23.02); []: parse scontrol's text output instead.",
-    )
-    scontrol_timeout: Duration = Field(
-        default=timedelta(seconds=30), description="Kill scontrol or squeue after this long."
     )
 
     @cached_property
