@@ -99,7 +99,7 @@ async def open_storage(
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # opening it would create a new one
         stack.enter_context(_explain_lost_tables(generation))
-        keys = configuration.metrics.database.counted_keys
+        keys = configuration.counted_keys
 
         async def is_ours() -> Work[None]:
             return recognise(await spool.generation(), socket.gethostname(), configuration.state_dir, now())
@@ -109,7 +109,7 @@ async def open_storage(
             counted_keys=keys,
             outbox=outbox,
             recognise=is_ours,
-            rolled_keys=configuration.ui.labels,
+            rolled_keys=configuration.rolled_keys,
             zone=configuration.ui.timezone,
         )
         store = await stack.enter_async_context(opening)

@@ -210,12 +210,9 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
 
 
 async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, views: _ReloadableViews) -> None:
-    spool, section = runtime.storage.spool, runtime.configuration.metrics.database
+    spool, interval = runtime.storage.spool, runtime.configuration.metrics.database.interval
     kinds = {name: kind.name for name, (kind, _) in runtime.storage.senders.items()}
-    spool_metrics, database_metrics = (
-        SpoolMetrics(kinds, runtime.now),
-        record_gauges(section, with_users=any(each.enabled for each in runtime.configuration.authenticators.values())),
-    )
+    spool_metrics, database_metrics = SpoolMetrics(kinds, runtime.now), record_gauges(runtime.configuration)
     spool_metrics.statistics = await spool.statistics()  # so that not even the first scrape shows an empty queue
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
@@ -225,7 +222,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     store = runtime.storage.store
     working.start_soon(look_at_host, runtime.configuration, views.certificates, store, host, runtime.health)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
-    working.start_soon(count_records, store, database_metrics, section.interval, runtime.now)
+    working.start_soon(count_records, store, database_metrics, interval, runtime.now)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
 
 

@@ -186,7 +186,7 @@ class Restoration(msgspec.Struct, frozen=True):
         """Return whether a store exists. An empty one that was created after the loss counts as missing."""
         if not await self.store.is_present():
             return False
-        keys = self.configuration.metrics.database.counted_keys
+        keys = self.configuration.counted_keys
         async with open_store(self.configuration.store, counted_keys=keys) as store:
             known = await store.generation(self.manifest.spool.spool_id)
             return known > 0 or (await store.counts()).total > 0
@@ -242,7 +242,7 @@ async def open_pair(
     """Open spool and store, whether or not they belong together."""
     async with (
         Spool.opened(configuration.state_dir, now) as spool,
-        open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store,
+        open_store(configuration.store, counted_keys=configuration.counted_keys) as store,
     ):
         yield spool, store
 

@@ -85,7 +85,7 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
 
 
 async def _last_stop(configuration: Configuration) -> datetime | None:
-    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
+    async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
         groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
     return max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
 

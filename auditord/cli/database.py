@@ -240,7 +240,7 @@ def adopt_command(*, yes: bool, output: str) -> None:
 
 
 async def _adopt(configuration: Configuration) -> None:
-    keys = configuration.metrics.database.counted_keys
+    keys = configuration.counted_keys
     async with (
         Spool.opened(configuration.state_dir, utc_now) as spool,
         open_store(configuration.store, counted_keys=keys) as store,
@@ -270,7 +270,7 @@ def end_forwarding_command(*, yes: bool, output: str) -> None:
 
 
 async def _end_forwarding(configuration: Configuration) -> None:
-    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
+    async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
         await store.end_outbox()
 
 

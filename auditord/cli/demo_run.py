@@ -112,7 +112,7 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
         # Store the records of the made-up site, and correct one of them as an operator would.
         now, bar = utc_now(), progress_bar()
         records = list(make_up_records(now))
-        keys = demo.configuration.metrics.database.counted_keys
+        keys = demo.configuration.counted_keys
         with bar:
             task = bar.add_task("made-up site", total=len(records))
             async with open_store(demo.configuration.store, counted_keys=keys) as store:

@@ -189,6 +189,13 @@ def read_answers(file: Path | None) -> Answers:
     return {name: _text(value) for name, value in read_file(file).values.items()}
 
 
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint="--answer")
+    return name, value
+
+
 def _text(value: Any) -> str:  # Any: what YAML holds
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -323,12 +330,16 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
             section: {name: {"kind": name, **options} for name, options in _make_instances(section, each, answers)}
             for section, each in chosen.items()
         }
+        labels: dict[str, str] = {}
+        for each in chosen["collectors"].values():
+            labels = {**({} if each.labels is None else each.labels(answers)), **labels}
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    sections: dict[str, Any] = {"state_dir": _state_dir(file), "store": store, **instances}
+    sections: dict[str, Any] = {"state_dir": _state_dir(file), "labels": labels, "store": store, **instances}
     values = {name: _with_secrets(section, file, new) for name, section in sections.items() if section}
     above: dict[OptionPath, str] = {
-        ("state_dir",): "The daemon's state folder. Set here, it is the same for every user who runs a command."
+        ("state_dir",): "The daemon's state folder. Set here, it is the same for every user who runs a command.",
+        ("labels",): "The labels that the page, reports and plugins call user, group and site: auditord manual labels.",
     }
     for section, proposals in chosen.items():
         for name, each in proposals.items():
@@ -428,7 +439,14 @@ def _unwritable(file: Path, reason: str) -> ConfigurationError:
     metavar="FILE",
     help="Take the answers from a YAML file, by the names of the questions.",
 )
-def init_command(*, yes: bool, answers_file: Path | None) -> None:
+@click.option(
+    "--answer",
+    "single_answers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Answer one question, such as group=account or site=KIT. Repeat it for several.",
+)
+def init_command(*, yes: bool, answers_file: Path | None, single_answers: Sequence[str]) -> None:
     """Write a first configuration that fits this host: the file of --config, or /etc/auditord/auditord.yml.
 
     Looks for batch systems, PostgreSQL, an AUDITOR, an APEL client and a Waldur agent, asks a few questions, checks
@@ -452,7 +470,8 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
             "found no batch system that an installed hook module knows: the configuration only serves the API; "
             "`auditord manual first-site` shows how to write a collector by hand"
         )
-    answers = answers_to(found, utc_now(), read_answers(answers_file), ask=not yes)
+    given = {**read_answers(answers_file), **dict(map(_pair, single_answers))}
+    answers = answers_to(found, utc_now(), given, ask=not yes)
     since = _first_day(answers["since"])
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})

@@ -140,7 +140,7 @@ def end_command(*, yes: bool, output: str) -> None:
 
 
 async def _end(configuration: Configuration) -> int:
-    async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
+    async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
         waiting, state = await store.lake_waiting(), await store.lake_state()
         if state.records:
             raise click.UsageError(
@@ -236,7 +236,7 @@ async def _export(folder: Path, layout: str, output: str) -> None:
 
 async def _recall(month: str, site: str | None, output: str) -> None:
     configuration = load_installation().configuration
-    keys = configuration.metrics.database.counted_keys
+    keys = configuration.counted_keys
     with own(configuration.state_dir):
         async with open_store(configuration.store, counted_keys=keys) as store:
             with lake_of(store, configuration) as lake:

@@ -179,9 +179,9 @@ def _meta_key(name: str, url: str | None) -> str:
 
     if url is not None or name not in LabelKeys.__struct_fields__:
         return LabelKeys().key(name)
-    if plain_place(config_paths(), os.environ, needed=("metrics",)) is not None:
+    if plain_place(config_paths(), os.environ, needed=("labels",)) is not None:
         return LabelKeys().key(name)
-    return LabelKeys(*load_configuration().metrics.database.label_keys).key(name)
+    return load_configuration().labels.keys().key(name)
 
 
 def _ago(span: timedelta) -> datetime:

@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -21,20 +22,22 @@ from auditord.cli.daemons import token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
-from auditord.cli.record_listing import open_lake
+from auditord.cli.record_listing import open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.errors import DaemonError
-from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
+from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, sum_pledges
+from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord.store.reading import StoredRecords
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Window
+from auditord_hookspecs.query import Order, SortField, Window, stopped_within
 from auditord_hookspecs.terminal import check_period, escaped, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
@@ -74,6 +77,7 @@ def period(report: Report) -> str:
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from auditord.client import AsyncClient
     from auditord.config.model import Configuration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -212,16 +216,16 @@ def query_report(
         return Answered(make_report(question, _print_snapshot(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file needs --url: without --url, the record store is read directly")
-    place = plain_place(config_paths(), os.environ, needed=("lake", "metrics", "pledges", "ui"))
+    place = plain_place(config_paths(), os.environ, needed=("labels", "lake", "pledges", "ui"))
     if place is not None and options.source == "store":
         question = replace(
             _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
         return Answered(make_report(question, run_async(_ask_store_alone, question.query(), place)), ())
     configuration = load_configuration()
-    keys = LabelKeys(*configuration.metrics.database.label_keys)
     here = _in_zone(wanted, options, options.zone or configuration.ui.timezone)
-    question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
+    intensity = _intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh)
+    question = replace(here, keys=configuration.labels.keys(), co2_per_kwh=intensity)
     ask = _ask_lake if options.source == "lake" else _ask_store
     report = make_report(question, _print_snapshot(run_async(ask, question.query(), configuration)))
     return Answered(report, [each.pledge() for each in configuration.pledges])
@@ -268,6 +272,12 @@ def _print_snapshot(found: Aggregates) -> Aggregates:
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
+    async with _at_server(options) as client:
+        return await client.aggregate(query, source=options.source)
+
+
+@asynccontextmanager
+async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, None]":
     from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
     from auditord.client import AsyncClient, ConnectionFailed, Refused  # noqa: PLC0415 aiohttp, the same
 
@@ -275,7 +285,7 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
     token = None if options.token_file is None else options.token_file.read_text().strip()
     try:
         async with AsyncClient(url, token=token) as client:
-            return await client.aggregate(query, source=options.source)
+            yield client
     except Refused as error:
         if error.status != HTTPStatus.UNAUTHORIZED:
             raise
@@ -480,7 +490,7 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
     """
     chosen = tuple(MEASURES[name] for name in measures)
     calendar_unit = None if unit == "none" else CalendarUnit(unit)
-    _print(form, query_report(options, chosen, None if by == "none" else by, calendar_unit), None)
+    _print(form, options, query_report(options, chosen, None if by == "none" else by, calendar_unit), None)
 
 
 @report_command.command("efficiency")
@@ -494,34 +504,57 @@ def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -
     The efficiency and the idle core hours leave out records without a CPU time.
     """
     chosen = tuple(MEASURES[name] for name in ("idle-core-hours", "cpu-efficiency", "core-hours", "jobs"))
-    _print(form, query_report(options, chosen, None if by == "none" else by, None), worst)
+    _print(form, options, query_report(options, chosen, None if by == "none" else by, None), worst)
 
 
+_RECENT: Final = 200
+_PLURALS: Final = {"users": "user", "groups": "group", "sites": "site"}
 _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 
 
 @click.command("top")
-@click.argument("label", type=click.Choice(["users", "groups", "sites"]), default="users")
+@click.argument("label", default="users", metavar="[users|groups|sites|LABEL]")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows.")
 @report_options(default_period="this-month")
 @click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
 def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:
-    """Show who used the most core hours this month, or in another period.
+    """Show who used the most core hours this month, or in another period: users, groups, sites, or any other label.
 
     A record counts in the period in which it stopped. Reads the record store directly, with or without a running
     daemon, or asks the server at --url.
     """
     measures = tuple(MEASURES[name] for name in _SHOWN)
-    _print(form, query_report(options, measures, label.removesuffix("s"), None), limit)
+    _print(form, options, query_report(options, measures, _PLURALS.get(label, label), None), limit)
 
 
-def _print(form: str, answer: Answered, most: int | None) -> None:
+def _print(form: str, options: ReportOptions, answer: Answered, most: int | None) -> None:
     OUTPUTS[form](answer, most)
     by, rows = answer.report.question.by, answer.report.rows
-    if by is not None and rows and all(row.label is None for row in rows):
-        say(f"remark: no record of this period has the label {by}", err=True)
+    if by not in {None, SIZE} and rows and all(row.label is None for row in rows):
+        key = answer.report.question.keys.key(by or "")
+        say(f"remark: no record of this period has the label {key}{_describe_labels(options, answer)}", err=True)
     report = answer.report
     for remark in remarks(report.question, [row.total for row in rows]):
         say(f"remark: {remark}", err=True)
     if has_implausible(report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)
+
+
+def _describe_labels(options: ReportOptions, answer: Answered) -> str:
+    """Return the labels of the last records of the period as a phrase; empty for the lake."""
+    window = answer.report.question.window
+    if options.source == "lake" or window is None:
+        return ""
+    query = RecordQuery(stopped_within(window), Order(SortField.STOP, descending=True), _RECENT)
+    labels = run_async(_list_labels, query, options)
+    return f"; they have {', '.join(map(escaped, labels))}" if labels else ""
+
+
+async def _list_labels(query: RecordQuery, options: ReportOptions) -> Sequence[str]:
+    async with AsyncExitStack() as stack:
+        if options.url is not None:
+            opened = (await stack.enter_async_context(_at_server(options))).stream(query)
+        else:
+            opened = StoredRecords(await stack.enter_async_context(open_records(released=False))).stream(query)
+        records = await stack.enter_async_context(opened)
+        return sorted({key async for record in records for key in record.meta or {}})

@@ -45,7 +45,7 @@ is set, so the prefix of every importer with ``import_environment`` must be here
 
 SECTIONS: Final = frozenset(
     {
-        *("state_dir", "api", "ui", "access", "store", "lake", "metrics"),
+        *("state_dir", "labels", "api", "ui", "access", "store", "lake", "metrics"),
         *("audit", "pledges", "hooks", "logging", "shutdown"),
         *("collectors", "plugins", "senders", "authenticators", "transforms"),
     }

@@ -103,7 +103,7 @@ def _validate(
     from auditord.config.kinds import configuration_model, models_in_use  # noqa: PLC0415 the same
 
     values = _with_socket(with_state_dir(document.values, environ), environ)
-    context = {"resolve_secret": keep_references(resolve_secret)}
+    context = {"resolve_secret": keep_references(resolve_secret), "labels": values.get("labels")}
     try:
         configuration = configuration_model(models_in_use(models, values)).model_validate(values, context=context)
     except ValidationError:

@@ -27,6 +27,7 @@ from auditord_hookspecs.schedule import Schedule
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 if TYPE_CHECKING:
+    from auditord.reporting import LabelKeys
     from auditord.reporting.pledges import Pledge
 
 SenderSource: TypeAlias = Literal["collectors", "api", "all"]
@@ -406,6 +407,25 @@ class UiSection(Section):
     )
 
 
+class LabelsSection(Section):
+    """The labels of records that the page, reports, gauges and plugins call user, group and site."""
+
+    user: str = Field(default="user_id", min_length=1, description="The label that names the user.")
+    group: str = Field(
+        default="group_id",
+        min_length=1,
+        description="The label that names the group: group_id is what the collector takes for one (Slurm: the Unix "
+        "group); account is the Slurm account, if it is recorded.",
+    )
+    site: str = Field(default="site_id", min_length=1, description="The label that names the site.")
+
+    def keys(self) -> "LabelKeys":
+        """Return the labels for reports."""
+        from auditord.reporting import LabelKeys  # noqa: PLC0415 only for reports
+
+        return LabelKeys(self.site, self.group, self.user)
+
+
 DatabaseMetric: TypeAlias = Literal["RecordCount", "RecordCountPerSite", "RecordCountPerGroup", "RecordCountPerUser"]
 
 DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
@@ -417,11 +437,7 @@ DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
 
 
 class DatabaseMetricsSection(Section):
-    """The gauges about the records, under AUDITOR's names.
-
-    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often
-    have ``site``, ``group`` and ``user``, which are AUDITOR's own defaults.
-    """
+    """The gauges about the records, under AUDITOR's names; ``labels`` says what a site, a group and a user is."""
 
     interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
     metrics: tuple[DatabaseMetric, ...] = Field(
@@ -429,9 +445,6 @@ class DatabaseMetricsSection(Section):
         description="The gauges. RecordCountPerUser names users, so it is shown only where API callers are "
         "authenticated.",
     )
-    site_key: str = Field(default="site_id", min_length=1, description="The meta key with the site.")
-    group_key: str = Field(default="group_id", min_length=1, description="The meta key with the group.")
-    user_key: str = Field(default="user_id", min_length=1, description="The meta key with the user.")
 
     @field_validator("interval")
     @classmethod
@@ -439,26 +452,6 @@ class DatabaseMetricsSection(Section):
         if interval <= timedelta(0):
             raise ValueError("the interval must be longer than 0s")
         return interval
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The meta key of each configured gauge that has one."""
-        keys = {
-            "RecordCountPerSite": self.site_key,
-            "RecordCountPerGroup": self.group_key,
-            "RecordCountPerUser": self.user_key,
-        }
-        return {metric: key for metric, key in keys.items() if metric in self.metrics}
-
-    @property
-    def label_keys(self) -> tuple[str, str, str]:
-        """The meta keys that name the site, the group and the user."""
-        return self.site_key, self.group_key, self.user_key
-
-    @property
-    def counted_keys(self) -> Sequence[str]:
-        """The meta keys whose values the store counts."""
-        return sorted(set(self.keys.values()))
 
 
 class MetricsSection(Section):
@@ -517,6 +510,7 @@ class Configuration(Section):
         description="The daemon's folder: $STATE_DIRECTORY, else /var/lib/auditord for root, else "
         "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
     )
+    labels: LabelsSection = Field(default_factory=LabelsSection)
     api: ApiSection = Field(default_factory=ApiSection)
     ui: UiSection = Field(default_factory=UiSection)
     access: AccessSection = Field(default_factory=AccessSection)
@@ -538,6 +532,28 @@ class Configuration(Section):
     transforms: Mapping[InstanceName, InstanceConfig] = Field(
         default={}, description="Changes to every record before it is stored, applied in this order."
     )
+
+    @property
+    def counted_labels(self) -> Mapping[str, str]:
+        """The label whose values each configured gauge counts, by gauge."""
+        labels = self.labels
+        keys = {
+            "RecordCountPerSite": labels.site,
+            "RecordCountPerGroup": labels.group,
+            "RecordCountPerUser": labels.user,
+        }
+        return {metric: key for metric, key in keys.items() if metric in self.metrics.database.metrics}
+
+    @property
+    def counted_keys(self) -> Sequence[str]:
+        """The labels whose values the store counts."""
+        return sorted(set(self.counted_labels.values()))
+
+    @property
+    def rolled_keys(self) -> Sequence[str]:
+        """The labels by which sums over long periods are fast, besides ``site_id``, ``group_id`` and ``user_id``."""
+        labels = self.labels
+        return list(dict.fromkeys((*self.ui.labels, labels.site, labels.group, labels.user)))
 
     @property
     def data_folders(self) -> Collection[Path]:

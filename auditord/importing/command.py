@@ -347,7 +347,7 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
             file.forget()
-        keys = configuration.metrics.database.counted_keys
+        keys = configuration.counted_keys
         async with open_store(configuration.store, counted_keys=keys) as store:
             if not file.read().written:
                 await _write(wanted, store, file)

@@ -75,7 +75,7 @@ def text_of(name: str) -> str:
 
 
 def find(words: Sequence[str]) -> Iterator[SearchHit]:
-    """Yield the sections that contain all words, ignoring case; those with the words in the heading come first."""
+    """Yield the sections that contain all words, ignoring case; those with whole words in the heading come first."""
     wanted = [word.casefold() for word in words]
     hits = list[SearchHit]()
     for topic in topics().values():
@@ -85,7 +85,12 @@ def find(words: Sequence[str]) -> Iterator[SearchHit]:
             with_word = (line for line in lines if any(word in line.casefold() for word in wanted))
             if (line := next(with_word, None)) is not None or _has(heading, wanted):
                 hits.append(SearchHit(topic, heading, line or heading))
-    yield from sorted(hits, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
+
+    def place(hit: SearchHit) -> tuple[bool, bool]:
+        title = f"{hit.topic.name} {hit.heading}".casefold()
+        return not set(wanted).issubset(re.findall(r"\w+", title)), not _has(title, wanted)
+
+    yield from sorted(hits, key=place)
 
 
 def _has(text: str, wanted: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from auditord import __version__
 from auditord.actions import RUN_SECTIONS
-from auditord.config.model import Configuration, DatabaseMetricsSection
+from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
@@ -53,9 +53,11 @@ MOST_VALUES: Final = 200
 _log: Final = logging.getLogger(__name__)
 
 
-def record_gauges(section: DatabaseMetricsSection, *, with_users: bool) -> DatabaseMetrics:
-    """Return the configured gauges about records, without those by user unless ``with_users``."""
-    shown = {metric: key for metric, key in section.keys.items() if with_users or metric != "RecordCountPerUser"}
+def record_gauges(configuration: Configuration) -> DatabaseMetrics:
+    """Return the configured gauges about records, without those by user if every client could see them."""
+    section, counted_labels = configuration.metrics.database, configuration.counted_labels.items()
+    with_users = any(each.enabled for each in configuration.authenticators.values())
+    shown = {metric: key for metric, key in counted_labels if with_users or metric != "RecordCountPerUser"}
     keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in shown.items())
     return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, max_values=MOST_VALUES)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
@@ -116,6 +116,44 @@ Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
 recommended, the secret itself. The host resolves references when it loads the configuration
 (``auditord_resolve_secret``). A model that is built without the host, as in a test, keeps the string unchanged. The
 secret is never printed."""
+
+
+OLDER_KEYS = {"site_id": "site", "group_id": "group", "user_id": "user"}
+"""The labels that collectors write by default, with the older names in records of AUDITOR sites."""
+
+
+def _keys_of(name: str, *always: str) -> BeforeValidator:
+    """Return a validator that replaces an empty list by the label in the host's section ``labels``."""
+    by_default = f"{name}_id"
+
+    def fill(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
+        if value not in ((), []):
+            return _listed(value)
+        context: Any = info.context  # Any: the host passes {"labels": the section}; a test may pass anything
+        labels: Any = context.get("labels") if context else None
+        key: Any = cast("Mapping[str, Any]", labels).get(name) if isinstance(labels, Mapping) else None
+        key = key if isinstance(key, str) else by_default  # the host refuses any other value
+        older = (OLDER_KEYS[key],) if key in OLDER_KEYS else ()
+        return tuple(dict.fromkeys((key, *older, *always)))
+
+    return BeforeValidator(fill, json_schema_input_type=str | tuple[str, ...])
+
+
+SiteKeys = Annotated[tuple[str, ...], _keys_of("site"), Field(validate_default=True)]
+"""The labels with the site; the first one that a record has counts: ``site_keys: SiteKeys = ()``.
+
+By default this is the label in the section ``labels``, which the whole host uses, and after ``site_id`` the older name
+``site``. So an option of a plugin differs from the page only if the operator sets it.
+"""
+
+GroupKeys = Annotated[tuple[str, ...], _keys_of("group"), Field(validate_default=True)]
+"""The labels with the group, as :data:`SiteKeys`."""
+
+UserKeys = Annotated[tuple[str, ...], _keys_of("user"), Field(validate_default=True)]
+"""The labels with the user, as :data:`SiteKeys`."""
+
+PersonalKeys = Annotated[tuple[str, ...], _keys_of("user", "user_id", "user"), Field(validate_default=True)]
+"""All labels that name a user: by default those of :data:`UserKeys`, ``user_id`` and ``user``."""
 
 
 class Section(BaseModel):

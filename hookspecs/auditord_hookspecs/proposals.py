@@ -75,6 +75,8 @@ class Proposal(msgspec.Struct, frozen=True):
         gateway: True if its jobs run in a batch system behind it, so that both sources together would count them twice.
             It is left out if another source was found, unless the user chooses it.
         imports: configuration files of a program that this kind replaces, for ``auditord config import``.
+        labels: returns the section ``labels`` of the host for the answers: which label of this kind's records names the
+            user, the group or the site. Raises ValueError for a wrong answer.
     """
 
     found: str
@@ -83,6 +85,7 @@ class Proposal(msgspec.Struct, frozen=True):
     comments: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     gateway: bool = False
     imports: Sequence[Path] = ()
+    labels: Callable[[Answers], Mapping[str, str]] | None = None
 
 
 class NoAnswer(AuditordError):

@@ -18,7 +18,6 @@ from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.plugins import Panels
 from auditord.errors import StoreUnavailable
-from auditord.reporting import LabelKeys
 from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.writing import NoParquet
 from auditord.store.store import RecordStore
@@ -92,7 +91,7 @@ def page_routes(
 ) -> Sequence[Route]:
     """Return all routes of the page; ``authorisation`` is None if no authenticator is configured."""
     ui, spool = parts.configuration.ui, parts.status.spool
-    keys = LabelKeys(*parts.configuration.metrics.database.label_keys)
+    keys = parts.configuration.labels.keys()
     pledges = [each.pledge() for each in parts.configuration.pledges]
     assets = Assets(ui.logo)
     renderer = Renderer(ui, assets, now)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from auditord_hookspecs import PluginConfig, Secret, Section
+from auditord_hookspecs.config import SiteKeys
 
 NOTHING: Final = "None"
 """APEL's value for an unknown text."""
@@ -224,8 +225,9 @@ class SiteConfig(Section):
     sites_to_report: Mapping[Name, Names] = Field(
         min_length=1, description="For each site name in GOCDB, the site ids in records."
     )
-    site_meta_field: Names = Field(
-        default=("site_id", "site"), description="Meta keys with the site id; the first one that a record has is used."
+    site_meta_field: SiteKeys = Field(
+        default=(),
+        description="Other labels with the site id than that of labels.site; the first one that a record has is used.",
     )
     publish_since: AwareDatetime | None = Field(
         default=None, description="Jobs that stopped earlier are never published. Required for the first run."

@@ -43,8 +43,8 @@ _NOTES: Final = (
     "In every configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
     "requests from pages of other servers (foreign Origin) get 403. All differences: auditord manual from-auditor",
 )
-_METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_key", "user": "user_key"}
-"""auditord's options by the default values of AUDITOR's ``meta_key_site``, ``meta_key_group`` and ``meta_key_user``."""
+_LABELS: Final = ("site", "group", "user")
+"""auditord's options in ``labels``, and the defaults of AUDITOR's ``meta_key_site``, ``_group`` and ``_user``."""
 
 
 RULES: Final = "authenticators.certificates"
@@ -164,13 +164,18 @@ def _import_metrics(result: ConfigImport) -> None:
     if not _is_section(database):
         result.put("metrics", [], "AUDITOR has no metrics without this section; leave the option out for all four")
         return
+    missing: list[str] = []
     result.put("interval", f"{database.get('frequency', 30)}s", "frequency")
     result.put("metrics", list(database.get("metrics", ())))
-    for default, ours in _METRIC_KEYS.items():
-        theirs = f"meta_key_{default}"
-        comment = "" if theirs in database else f"AUDITOR's default, written out since ours is {default}_id"
-        result.put(ours, database.get(theirs, default), comment)
-    taken = {"frequency", "metrics", *(f"meta_key_{default}" for default in _METRIC_KEYS)}
+    for name in _LABELS:
+        if key := database.get(f"meta_key_{name}"):
+            result.sections[f"labels.{name}"] = str(key)
+            result.comments[f"labels.{name}"] = f"meta_key_{name}; here also for reports, the page and plugins"
+        else:
+            missing.append(f"{name}_id (AUDITOR: {name})")
+    if missing:
+        result.remark("", f"these count by {', '.join(missing)}, unless the section labels says otherwise")
+    taken = {"frequency", "metrics", *(f"meta_key_{name}" for name in _LABELS)}
     result.drop(database, taken, place="metrics.database.", other="AUDITOR does not know this option")
 
 

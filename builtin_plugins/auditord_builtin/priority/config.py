@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, ImportedConfig, PluginConfig
+from auditord_hookspecs.config import GroupKeys
 from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
 Mode: TypeAlias = Literal["ScaledBySum", "FullSpread"]
@@ -33,10 +34,8 @@ class PriorityConfig(PluginConfig):
     group_mapping: Mapping[str, tuple[str, ...]] = Field(
         min_length=1, description="The groups that get a priority, and the values of {1}, {2}, ... in their commands."
     )
-    group_keys: tuple[str, ...] = Field(
-        default=("group_id", "group"),
-        min_length=1,
-        description="The meta key with the group, and older names of the key.",
+    group_keys: GroupKeys = Field(
+        default=(), description="Other labels with the group than that of labels.group, and older names of it."
     )
     commands: tuple[str, ...] = Field(
         default=(SCONTROL,),
@@ -118,7 +117,7 @@ def import_config(document: Document) -> ImportedConfig | None:
                     str(group): [str(parameter) for parameter in parameters] for group, parameters in value.items()
                 }
             result.put(name, value, _remark(document, name))
-    result.put("group_keys", ["group_id"], "AUDITOR reads only this key; the default here is [group_id, group]")
+    result.put("group_keys", ["group_id"], "AUDITOR reads only this key; by default that of labels.group")
     if document.get("duration") is not None:
         result.put("duration", f"{int(document['duration'])}s")
         remark = "AUDITOR counts jobs that started within duration; its manual describes jobs that stopped (stop)"

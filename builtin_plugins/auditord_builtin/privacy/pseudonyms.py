@@ -15,6 +15,7 @@ import msgspec
 from pydantic import Field, SecretStr, field_validator
 
 from auditord_hookspecs import InstanceConfig, Record, Secret, Transform, TransformKind
+from auditord_hookspecs.config import PersonalKeys
 from auditord_hookspecs.proposals import Answers, Host, NewSecret, Proposal, Question
 
 _MIN_KEY_LENGTH: Final = 16
@@ -30,8 +31,9 @@ class PseudonymsConfig(InstanceConfig):
         description="A random secret of at least 16 characters, best as a reference such as file:/path. A new key "
         "gives every user a new pseudonym, so keep it."
     )
-    meta: tuple[str, ...] = Field(
-        default=("user_id", "user"), min_length=1, description="The meta keys whose values become pseudonyms."
+    meta: PersonalKeys = Field(
+        default=(),
+        description="The labels whose values become pseudonyms; default: that of labels.user, user_id and user.",
     )
     keep_pseudonyms: bool = Field(
         default=True,

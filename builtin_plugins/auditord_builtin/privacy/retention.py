@@ -15,6 +15,7 @@ from auditord_hookspecs import (
     PluginKind,
     RecordQuery,
 )
+from auditord_hookspecs.config import PersonalKeys
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
 from auditord_hookspecs.wording import counted
@@ -29,8 +30,8 @@ class RetentionConfig(PluginConfig):
     months: int = Field(
         ge=1, le=1200, description="Names are removed this many months after the month in which a job ended."
     )
-    meta: tuple[str, ...] = Field(
-        default=("user_id", "user"), min_length=1, description="The meta keys to remove from records."
+    meta: PersonalKeys = Field(
+        default=(), description="The labels to remove from records; default: that of labels.user, user_id and user."
     )
 
 

@@ -389,6 +389,11 @@ def _drop_ignored(result: ConfigImport, section: str, rule: Document) -> dict[st
 _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*= (.*?)\s*$", re.MULTILINE)
 _ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
+_GROUP_LABELS: Final = {"account": "account", "unix": "group_id"}
+_META_RULES: Final = [
+    {"name": "account", "key": "Account", "key_type": "String"},
+    {"name": "partition", "key": "Partition", "key_type": "String"},
+]
 _COMMENTS: Final = {
     "earliest_datetime": "Jobs that ended before this are ignored. Only the first run reads it.",
     "sites": "The first matching rule names the site; by partition: only_if: {key: Partition, matches: ^genoa}.",
@@ -421,6 +426,7 @@ def detect(host: Host) -> Proposal | None:
             "no",
             check=_is_yes,
         ),
+        _ask_for_group(settings),
     )
     found = "Slurm: sacct answers, although scontrol does not"
     if settings:
@@ -431,7 +437,7 @@ def detect(host: Host) -> Proposal | None:
         has_gpus = True
         found += f"; it does not account for GPUs: set {line} in slurm.conf"
         comments["components"] += f" Records get GPUs once slurm.conf has {line}."
-    return Proposal(found, partial(_options, has_gpus=has_gpus), questions, comments)
+    return Proposal(found, partial(_options, has_gpus=has_gpus), questions, comments, labels=_labels)
 
 
 def detect_epilog(host: Host) -> Proposal | None:
@@ -440,7 +446,28 @@ def detect_epilog(host: Host) -> Proposal | None:
     if not settings or "slurmdbd" in settings.get("AccountingStorageType", ""):
         return None
     found = f"Slurm cluster {settings.get('ClusterName', '?')}, without slurmdbd: set EpilogSlurmctld=auditord-epilog"
-    return Proposal(found, lambda answers: {"sites": [{"name": answers["site"]}], "sacct": []}, (), _COMMENTS)
+    return Proposal(found, _epilog_options, [_ask_for_group(settings)], _COMMENTS, labels=_labels)
+
+
+def _ask_for_group(settings: Mapping[str, str]) -> Question:
+    """Ask which label reports call the group; jobs have a meaningful account if Slurm enforces associations."""
+    has_accounts = "associations" in settings.get("AccountingStorageEnforce", "")
+    text = "A group in reports is the Slurm 'account' or the 'unix' group (records have both)"
+    return Question("group", text, "account" if has_accounts else "unix", _group_label)
+
+
+def _group_label(answer: str) -> str:
+    if answer not in _GROUP_LABELS:
+        raise ValueError(f"group: '{answer}' is neither account nor unix")
+    return _GROUP_LABELS[answer]
+
+
+def _labels(answers: Answers) -> Mapping[str, str]:
+    return {"group": _group_label(answers["group"])}
+
+
+def _epilog_options(answers: Answers) -> Mapping[str, Any]:
+    return {"sites": [{"name": answers["site"]}], "meta": _META_RULES, "sacct": []}
 
 
 def _settings(host: Host) -> Mapping[str, str]:
@@ -468,10 +495,7 @@ def _options(answers: Answers, *, has_gpus: bool) -> Mapping[str, Any]:
     return {
         "earliest_datetime": f"{answers['since']}T00:00:00Z",
         "sites": [{"name": answers["site"]}],
-        "meta": [
-            {"name": "account", "key": "Account", "key_type": "String"},
-            {"name": "partition", "key": "Partition", "key_type": "String"},
-        ],
+        "meta": _META_RULES,
         "components": [
             {"name": "Cores", "key": "NCPUS", **_scores(answers["score"])},
             memory,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from auditord_builtin.utilisation.periods import PeriodKind
 from auditord_hookspecs import Duration, ImportedConfig, PluginConfig, Secret, Section
-from auditord_hookspecs.config import AbsolutePath
+from auditord_hookspecs.config import AbsolutePath, GroupKeys, SiteKeys, UserKeys
 from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
 _ADDRESS: Final = re.compile(r"[^\s<>\",;:()\[\]@\x00-\x1f]+@[^\s<>\",;:()\[\]@\x00-\x1f]+")
@@ -240,9 +240,12 @@ class UtilisationConfig(PluginConfig):
         description="How much longer to wait while a site has no later job, since its records may be late.",
     )
     title: str = Field(default="Utilisation", min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")
-    site_keys: tuple[str, ...] = Field(default=("site_id", "site"), min_length=1)
-    group_keys: tuple[str, ...] = Field(default=("group_id", "group"), min_length=1)
-    user_keys: tuple[str, ...] = Field(default=("user_id", "user"), min_length=1)
+    group_keys: GroupKeys = Field(
+        default=(),
+        description="Group by other labels than that of labels.group; the first one that a record has counts.",
+    )
+    site_keys: SiteKeys = Field(default=(), description="The same for labels.site.")
+    user_keys: UserKeys = Field(default=(), description="The same for labels.user.")
     sites: tuple[str, ...] = Field(default=(), description="Only these sites; empty: all.")
     group_names: tuple[NameRule, ...] = Field(
         default=(), description="The first matching rule renames a group; other groups keep their name."

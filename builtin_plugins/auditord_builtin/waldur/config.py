@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from auditord_hookspecs import Duration, PluginConfig, Secret, Section
-from auditord_hookspecs.config import NonNegativeDuration, Words
+from auditord_hookspecs.config import NonNegativeDuration, SiteKeys, UserKeys, Words
 
 CENT: Final = Decimal("0.01")
 """Waldur keeps amounts with two decimals and refuses more."""
@@ -161,8 +161,8 @@ class WaldurConfig(PluginConfig):
     account_meta: Words = Field(
         default=("account",), min_length=1, description="The label with the account, the backend_id of resources."
     )
-    user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label with the user.")
-    site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label with the site.")
+    user_meta: UserKeys = Field(default=(), description="Another label with the user than that of labels.user.")
+    site_meta: SiteKeys = Field(default=(), description="Another label with the site than that of labels.site.")
     sites: tuple[str, ...] = Field(default=(), description="The sites to count; each must be up to date. Empty: all.")
     account_prefixes: tuple[str, ...] = Field(
         default=(), description="Report only accounts with one of these prefixes; empty: all."

@@ -36,7 +36,6 @@ def with_mail(**changes: Any) -> dict[str, Any]:  # Any: options
         ({"group_names": [{"matches": "^a", "name": "{1}"}]}, "no such group"),
         ({"energy": {"pue": 0.9}}, "pue"),
         ({"energy": {"watt_per_core": -1}}, "watt_per_core"),
-        ({"site_keys": []}, "site_keys"),
         ({"watt_per_core": 5}, "watt_per_core"),
     ],
 )

@@ -13,6 +13,7 @@ from auditord.cli import auditord
 from auditord.config.loading import load_text
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
+from auditord.reporting import LabelKeys
 
 SERVER = """\
 application: {addr: ["0.0.0.0", "::1"], port: "8080", web_workers: 4}
@@ -64,13 +65,17 @@ def test_a_servers_file_keeps_its_meaning(import_texts: Import) -> None:
     assert configuration.api.duplicates.value == "ignore"
     database = configuration.metrics.database
     assert (database.interval.seconds, database.metrics) == (60, ("RecordCount", "RecordCountPerSite"))
-    assert (database.site_key, database.group_key, database.user_key) == ("site", "voms", "user")
+    assert configuration.labels.keys() == LabelKeys("site_id", "voms", "user_id")
     assert configuration.logging.level == "warning"
 
 
 def test_what_means_something_else_or_is_dropped_is_said(import_texts: Import) -> None:
     output = import_texts(SERVER).output
-    for text in ("without TLS", "AUDITOR's default, written out", "(AUDITOR dropped the batch)"):
+    for text in (
+        "without TLS",
+        "these count by site_id (AUDITOR: site), user_id (AUDITOR: user)",
+        "(AUDITOR dropped the batch)",
+    ):
         assert text in output
     for option in ("application.web_workers", "database"):
         assert f"#   {option}: " in output

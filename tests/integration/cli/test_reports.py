@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from auditord.cli import auditord
 from auditord.client import Client
@@ -131,8 +133,28 @@ def test_reports_of_hook_modules_stay_where_they_were(site: Site) -> None:
 def test_a_label_that_no_record_has_is_named(site: Site) -> None:
     remark = "remark: no record of this period has the label "
     mistyped = site.run("report", "usage", *SPAN, "--by", "usr")
-    assert (mistyped.exit_code, f"{remark}usr\n" in mistyped.stderr) == (0, True)
+    assert mistyped.exit_code == 0, mistyped.exception
+    assert (mistyped.exit_code, f"{remark}usr; they have group_id, " in mistyped.stderr) == (0, True)
     assert remark not in site.run("report", "usage", *SPAN, "--by", "user").stderr
+
+
+def test_the_section_labels_says_what_a_group_is_to_page_and_reports(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {"labels": {"group": "account"}}) as daemon:
+        accounts = [replace(each, meta={**(each.meta or {}), "account": ("acc-1",)}) for each in RECORDS]
+        Client(daemon.url).add_all(accounts)
+        site = Site(tmp_path, daemon.url, tmp_path)
+        printed = site.run("top", "groups", *SPAN, "--output", "csv").stdout.splitlines()
+        assert [line.split(",")[0] for line in printed] == ["group", "acc-1"]
+        assert site.run("records", "--meta", "group=acc-1").output.count("KIT") == len(RECORDS)
+        with urlopen(f"{daemon.url}/usage?from=2026-03-01&to=2026-04-30&by=group", timeout=60) as answer:  # noqa: S310 our own server
+            page = answer.read().decode()
+        assert ("acc-1" in page, "belle" in page) == (True, False)
+
+
+def test_any_label_has_a_top_list(site: Site) -> None:
+    by_key, by_word = (site.run("top", label, *SPAN, "--output", "csv").stdout for label in ("group_id", "groups"))
+    assert by_key.splitlines()[1:] == by_word.splitlines()[1:]
+    assert len(by_key.splitlines()) > len(GROUPS)
 
 
 def test_no_records_make_no_figures(site: Site) -> None:

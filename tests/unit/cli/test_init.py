@@ -20,7 +20,7 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.slurm.config import SlurmConfig
 
 CONFIG = "ClusterName             = hpc\nAccountingStorageType   = accounting_storage/{storage}\n"
-ANSWERS = "site: KIT\nsince: 2026-10-01\nscore: 'genoa=12.4, 9.8'\nmemory_peaks: true\nusers: names\n"
+ANSWERS = "site: KIT\nsince: 2026-10-01\nscore: 'genoa=12.4, 9.8'\nmemory_peaks: true\nusers: names\ngroup: account\n"
 
 Play = Callable[..., None]
 
@@ -99,6 +99,25 @@ def test_slurm_without_a_database_is_noted_at_the_ends_of_jobs(play: Play, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("enforced", "words", "group"),
+    [
+        ("none", (), "group_id"),
+        ("associations,limits", (), "account"),
+        ("associations,limits", ("--answer", "group=unix"), "group_id"),
+        ("none", ("--answer", "group=account"), "account"),
+    ],
+)
+def test_the_group_is_slurm_s_account_where_each_job_has_one(
+    play: Play, tmp_path: Path, enforced: str, words: Sequence[str], group: str
+) -> None:
+    shown = CONFIG.format(storage="slurmdbd") + f"AccountingStorageEnforce = {enforced}\n"
+    play(scontrol=shown, sacct="slurm 22.05.8")
+    assert call(tmp_path / "a.yml", "--yes", *words).exit_code == 0
+    assert loaded(tmp_path / "a.yml").labels.group == group
+    assert [rule.name for rule in slurm_of(tmp_path / "a.yml").meta] == ["account", "partition"]
+
+
+@pytest.mark.parametrize(
     ("programs", "program"),
     [
         ({"condor_history": ""}, "condor_history"),
@@ -144,7 +163,11 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, setti
         ("score: fast\n", "score: 'fast' is neither a number"),
         ("memory_peaks: perhaps\n", "'perhaps' is neither yes nor no"),
         ("since: yesterday\n", "since: 'yesterday' is not a day such as 2026-11-01"),
-        ("sites: KIT\n", "there is no question 'sites' on this host; questions are memory_peaks, score, since, site"),
+        ("group: gid\n", "group: 'gid' is neither account nor unix"),
+        (
+            "sites: KIT\n",
+            "there is no question 'sites' on this host; questions are group, memory_peaks, score, since, site",
+        ),
     ],
 )
 def test_an_answer_that_makes_no_sense_writes_nothing(play: Play, tmp_path: Path, answers: str, said: str) -> None:
@@ -159,12 +182,12 @@ def test_a_wrong_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> N
     host = FakeHost({"scontrol": CONFIG.format(storage="slurmdbd"), "sacct": "slurm 22.05.8"})
     found = init.look_around(host, load_hooks([]).kinds)
     given = {"site": "KIT", "users": "names"}
-    lines = "01.11.2026\n2026-11-01\nfast\n12.4\nperhaps\nno\n"
+    lines = "01.11.2026\n2026-11-01\nfast\n12.4\nperhaps\nno\nGroup\nunix\n"
     with CliRunner().isolation(lines) as (output, *_):
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
         answers = init.answers_to(found, datetime(2026, 11, 29, tzinfo=UTC), given, ask=True)
-    assert answers == {**given, "since": "2026-11-01", "score": "12.4", "memory_peaks": "no"}
-    assert output.getvalue().decode().count("Error: ") == 3
+    assert answers == {**given, "since": "2026-11-01", "score": "12.4", "memory_peaks": "no", "group": "unix"}
+    assert output.getvalue().decode().count("Error: ") == 4
 
 
 class SilentSlurm(FakeHost, frozen=True):

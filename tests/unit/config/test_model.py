@@ -23,7 +23,7 @@ def test_only_the_state_folder_must_be_known() -> None:
     assert configuration.store.url == "sqlite:////srv/a/records.db"
     assert configuration.api == ApiSection(enabled=True, duplicates=Duplicates.SAME_RUN, max_body=64 << 20)
     assert configuration.shutdown.grace == timedelta(seconds=30)
-    assert configuration.metrics.database.site_key == "site_id"
+    assert configuration.counted_keys == ["group_id", "site_id"]
     assert not configuration.collectors
 
 
