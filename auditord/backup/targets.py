@@ -22,7 +22,7 @@ from auditord.database.connections import open_for_writing, translated
 from auditord.database.durable_files import make_private, make_private_folder, synced, write_durably
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
-from auditord.database.postgres.faults import translated as translated_server
+from auditord.database.postgres.faults import translate_errors as translated_server
 from auditord.database.sql_files import load_scripts
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS

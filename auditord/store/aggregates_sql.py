@@ -22,7 +22,7 @@ from auditord.store.conditions import can_be_there, compile_condition, compile_d
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, PRESENCE, Level, Segment, first_moment, zone_of_key
 from auditord.store.rollups.scope import Rolled, Scope
-from auditord.store.sql import Columns, Sql, any_of, join, literal, repeated
+from auditord.store.sql import Columns, Sql, any_of, join, literal, repeat
 from auditord.store.work import as_json
 from auditord_hookspecs import (
     AggregateQuery,
@@ -133,7 +133,7 @@ def _listed_source(query: AggregateQuery, at: int, state: State, dialect: Dialec
     """Return the components of one name, and those of its total, in the documents of incomplete records."""
     component = query.usage[at].component
     names = [component] if total is None or total == component else [component, total]
-    likely, named = any_of(list(map(dialect.mentions, names))), repeated("%s", ", ", len(names))
+    likely, named = any_of(list(map(dialect.mentions, names))), repeat("%s", ", ", len(names))
     conditions = [state.condition, Sql(dialect.more), likely, Sql(f"{dialect.name} IN ({named})", tuple(names))]
     amounts, totals = (
         {at: Sql(f"CASE WHEN {dialect.name} = %s THEN {dialect.amount} END", (name,))}

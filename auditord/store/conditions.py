@@ -226,7 +226,7 @@ def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
             return _scores_of_several(component, dialect, columns)
         case CalendarPeriod(unit, field, zone):
             moment = Sql("start_time") if field is TimeField.START else stop
-            return dialect.first_day(shown_by_clocks(moment, clock_changes(zone), dialect), unit)
+            return dialect.first_day(to_local_time(moment, clock_changes(zone), dialect), unit)
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
@@ -236,7 +236,7 @@ def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: Literal
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
 
 
-def shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+def to_local_time(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
     """Add the offset of a zone's clocks from UTC to an instant."""
     if not changes:
         return moment

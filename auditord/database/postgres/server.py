@@ -24,7 +24,7 @@ from psycopg.waiting import Wait
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import as_unavailable, translated
+from auditord.database.postgres.faults import as_unavailable, translate_errors
 from auditord.database.postgres.migrations import refuse_shared_sessions, require_current
 from auditord.database.readers import PAGE_BYTES, Page, following
 from auditord.database.sql_files import Script
@@ -188,9 +188,9 @@ class Server:
 
     @asynccontextmanager
     async def _any_connection(self, within: float | None) -> AsyncGenerator[Connection, None]:
-        with translated(self.where):
+        with translate_errors(self.where):
             connection = await self._take(self._short, PATIENCE)
-            with limited(connection, within):
+            with limit_time(connection, within):
                 try:
                     yield connection
                 finally:
@@ -199,18 +199,18 @@ class Server:
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[Connection, None]:
         """Take a connection for a long answer, without a time limit."""
-        with translated(self.where, reading=True):
+        with translate_errors(self.where, reading=True):
             connection = await self._take(self._long, self._patience)
             try:
                 yield connection
             finally:
-                with limited(connection, ANSWER_WITHIN):
+                with limit_time(connection, ANSWER_WITHIN):
                     await _give_back(self._long, connection)
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncGenerator[Connection, None]:
         """Open a connection outside the pools, without a time limit."""
-        with translated(self.where):
+        with translate_errors(self.where):
             connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters())
             try:
                 await self._greet(connection, _OWN)
@@ -240,14 +240,14 @@ class Server:
         )
 
     async def _greet(self, connection: Connection, limits: _Limits) -> None:
-        with limited(connection, ANSWER_WITHIN):
+        with limit_time(connection, ANSWER_WITHIN):
             await connection.execute(_SETTINGS, (*limits, "on" if self._read_only else "off"))
             with self._noting_refusal():
                 await require_current(connection, self._scripts, self.where)
             place = await (await connection.execute(_PLACE)).fetchone()
         async with self._preparing:
             if self._prepared != place:
-                with limited(connection, PREPARE_WITHIN), self._noting_refusal():
+                with limit_time(connection, PREPARE_WITHIN), self._noting_refusal():
                     await refuse_shared_sessions(connection, self._address)
                     await self._prepare(connection)
                 self._prepared = place
@@ -319,7 +319,7 @@ class _Left(Exception):
 
 
 @asynccontextmanager
-async def copied(
+async def copy_out(
     connection: Connection, sql: LiteralString, parameters: Sequence[object]
 ) -> AsyncGenerator[AsyncIterator[list[bytes]], None]:
     """Stream the answer to a query with one JSON column in pages, as of the moment when the context is entered.
@@ -440,7 +440,7 @@ class Silence:
 
 
 @contextmanager
-def limited(
+def limit_time(
     connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
 ) -> Generator[None, None, None]:
     """Cut the connection if the block takes longer than ``seconds``, so that callers see it as lost.

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, AsyncServerCursor
 from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import translated
+from auditord.database.postgres.faults import translate_errors
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_scripts
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
@@ -65,7 +65,7 @@ async def postgres_target(address: Address, now: Callable[[], datetime]) -> Asyn
 
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
-    with translated(address.where):
+    with translate_errors(address.where):
         async with await AsyncConnection.connect(autocommit=True, **address.parameters()) as connection:
             await connection.execute(_SETTINGS)
             yield connection

@@ -22,7 +22,7 @@ from auditord.store.aggregates import WHOLE, Limbs, Overflow, Row
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
+from auditord.store.sql import OPERATORS, Sql, join, quote_json, repeat
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 from auditord_hookspecs.vocabulary import share_of
@@ -171,7 +171,7 @@ class SqliteDialect(StoreDialect):
 
     @override
     def mentions(self, text: str) -> Sql:
-        return Sql("instr(document, %s) > 0", (encoded(text),))
+        return Sql("instr(document, %s) > 0", (quote_json(text),))
 
     @override
     def amounts_of(self, component: str) -> Sql:
@@ -209,11 +209,11 @@ class SqliteDialect(StoreDialect):
 
     @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        likely = repeated("instr(document, %s) > 0", " OR ", len(values))
+        likely = repeat("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
             f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value {_is_one_of(values)}))",
-            (*map(encoded, values), key, *values),
+            (*map(quote_json, values), key, *values),
         )
 
     @override
@@ -360,7 +360,7 @@ def marked(statement: Sql) -> Query:
 
 
 def _is_one_of(values: Sequence[str]) -> LiteralString:
-    return "= %s" if len(values) == 1 else f"IN ({repeated('%s', ', ', len(values))})"
+    return "= %s" if len(values) == 1 else f"IN ({repeat('%s', ', ', len(values))})"
 
 
 def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State:

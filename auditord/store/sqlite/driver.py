@@ -12,7 +12,7 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import SQLITE_VALUES, compiled
+from auditord.store.columns import SQLITE_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
@@ -38,8 +38,10 @@ QUERIES: Final = sqlite_statements()
 
 Values: TypeAlias = tuple[object, ...]
 
-_values: Final = compiled(f"({', '.join(SQLITE_VALUES.values())},)")
-_named_values: Final = compiled(f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})")
+_values: Final = compile_function(f"({', '.join(SQLITE_VALUES.values())},)")
+_named_values: Final = compile_function(
+    f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})"
+)
 
 _TOGETHER: Final = (500, 50, 5, 1)
 """Sizes of the statements that add records; the largest that fits is used. After each statement, this thread waits for

@@ -26,7 +26,7 @@ from auditord.store.lake import Released
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_lake, read_released
-from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, have_totals, rolled_part, users_wanted
+from auditord.store.rollups.scope import FEW_TO_SORT, Scope, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import (
@@ -168,7 +168,7 @@ class SqliteRecordStore(RecordStore):
     @override
     async def close(self) -> None:
         await self.rollups.close()
-        await self._sources.settled()
+        await self._sources.wait()
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
@@ -183,7 +183,7 @@ class SqliteRecordStore(RecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+    async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
 
         def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # runs in a reader's thread, since thousands of groups take long
@@ -192,7 +192,7 @@ class SqliteRecordStore(RecordStore):
             return page
 
         def make(connection: sqlite3.Connection) -> Query:
-            rolled = run(connection, rolled_part(query)) if from_cells else None
+            rolled = run(connection, find_rolled_part(query)) if from_cells else None
             has_totals = (rolled is not None and rolled.has_removals) or run(connection, have_totals())
             if has_totals and query.window is not None:  # only then, since it expires all prepared statements
                 connection.create_aggregate("sum_of_shares", 5, SumOfShares)
