@@ -116,7 +116,7 @@ class Comparer:
             waiting,
             documents,
             await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
-            await sides.store.deleted(absent),
+            await sides.store.find_deleted(absent),
         )
         # In a thread: a thousand records take a while, and the daemon has requests to answer.
         return await to_thread.run_sync(lambda: [self._compare_one(each, known) for each in produced])

@@ -240,7 +240,7 @@ async def _recall(month: str, site: str | None, output: str) -> None:
     with own(configuration.state_dir):
         async with open_store(configuration.store, counted_keys=keys) as store:
             with lake_of(store, configuration) as lake:
-                exporting, released = lake_module("exporting"), await store.released()
+                exporting, released = lake_module("exporting"), await store.list_released()
                 name = configuration.lake.name or ""
                 ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
                 recalled = await store.recall(ids)

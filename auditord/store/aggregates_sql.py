@@ -99,7 +99,7 @@ def compile_aggregate(
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
     width = max(len(columns) for _, columns in sums)
     statements = [
-        _shown(query, source, dialect, _Shown(number, columns, width))
+        _compile_part(query, source, dialect, _Shown(number, columns, width))
         for number, (source, (_, columns)) in enumerate(zip(sources, sums, strict=True))
     ]
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
@@ -113,7 +113,15 @@ def _sources(
     if rolled is None or not isinstance(dialect, StoreDialect):
         yield _complete_source(query, finished, dialect, totals)
     else:
-        yield from _rolled_sources(rolled.scope, dialect)
+        columns = {
+            at: Sql(AMOUNT_COLUMNS[usage.component])
+            for at, usage in enumerate(query.usage)
+            if usage.component in AMOUNT_COLUMNS
+        }
+        yield _cell_source(rolled.scope, dialect, columns)
+        for at, usage in enumerate(query.usage):
+            if usage.component not in AMOUNT_COLUMNS and can_be_there(usage.component):
+                yield _cell_source(rolled.scope, dialect, {at: Sql("amount")}, usage.component)
         yield from _unread_sources(rolled, dialect, totals)
         for edge in rolled.scope.edges():
             yield _complete_source(query, _states(edge, dialect, Columns.COMPLETE)[0], dialect, totals)
@@ -126,10 +134,10 @@ def _sources(
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
             for state in states:
-                yield _listed_source(query, at, state, dialect, totals.get(at))
+                yield _source_of_component(query, at, state, dialect, totals.get(at))
 
 
-def _listed_source(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
+def _source_of_component(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
     """Return the components of one name, and those of its total, in the documents of incomplete records."""
     component = query.usage[at].component
     names = [component] if total is None or total == component else [component, total]
@@ -176,21 +184,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
         yield _Source(rows, state, Columns.COMPLETE, amounts, kind=Kind.REMOVED, totals=read)
 
 
-def _rolled_sources(scope: Scope, dialect: StoreDialect) -> Iterator[_Source]:
-    """Yield the cells of records, and those of each component that has no column there."""
-    query = scope.query
-    columns = {
-        at: Sql(AMOUNT_COLUMNS[usage.component])
-        for at, usage in enumerate(query.usage)
-        if usage.component in AMOUNT_COLUMNS
-    }
-    yield _rolled_source(scope, dialect, columns)
-    for at, usage in enumerate(query.usage):
-        if usage.component not in AMOUNT_COLUMNS and can_be_there(usage.component):
-            yield _rolled_source(scope, dialect, {at: Sql("amount")}, usage.component)
-
-
-def _rolled_source(
+def _cell_source(
     scope: Scope,
     dialect: StoreDialect,
     amounts: Mapping[int, Sql],
@@ -210,7 +204,10 @@ def _rolled_source(
     where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
-    local = _local_dates(scope, dialect)
+    local: tuple[str, Sql] | None = None
+    zone_part = scope.cells.zone_part
+    if zone_part is not None and (zone := zone_of_key(zone_part)) is not None:
+        local = zone, _date(zone_part, dialect)
     return _Source(rows, state, Columns.COMPLETE, amounts, None, Kind.CELLS, Sql(sums), is_whole, local)
 
 
@@ -241,13 +238,16 @@ def _sums(
     columns: list[LiteralString] = []
     runtime: Limbs | None = None
     if source.scores is None and source.has_records:
-        counts, runtime = _counts(source, dialect)
+        if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
+            counts, runtime = dialect.cell_counts()
+        else:
+            counts, runtime = dialect.counts()
         columns.extend(counts)
     usage: list[tuple[int, Limbs, Limbs]] = []
     for at, read in source.amounts.items():
         name = _name("amount", at)
         if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
-            sums, amount, product = dialect.rolled_usage(read.sql)
+            sums, amount, product = dialect.cell_usage(read.sql)
             number: LiteralString = f"sum(CASE WHEN {read.sql} IS NOT NULL THEN records END)"
         else:
             sums, amount, product = dialect.usage(name, query.usage[at].component)
@@ -263,17 +263,12 @@ def _sums(
     return Part(runtime, tuple(usage), source.kind, has_numbers, tuple(totals)), columns
 
 
-def _counts(source: _Source, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
-    if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
-        return dialect.rolled_counts()
-    return dialect.counts()
-
-
-def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
+def _compile_part(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
     """Return the statement of one part, with the dimensions of each group."""
     keys = [_key(by, query, source, dialect) for by in query.by]
-    by_set = _needs_score_sets(query) and source.columns is Columns.COMPLETE
-    grouped = _grouped(source, keys, shown.sums, dialect, by_set=by_set)
+    has_scores = any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
+    by_set = has_scores and source.columns is Columns.COMPLETE
+    grouped = _group_rows(source, keys, shown.sums, dialect, by_set=by_set)
     columns: list[LiteralString] = [
         _name("", shown.part),
         *[key.shown.format(_name("key", at)) for at, key in enumerate(keys)],
@@ -285,7 +280,7 @@ def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Sho
     return Sql(f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}", grouped.parameters)  # noqa: S608 literals
 
 
-def _grouped(
+def _group_rows(
     source: _Source, keys: Sequence[Key], sums: Sequence[LiteralString], dialect: Dialect, *, by_set: bool
 ) -> Sql:
     by_text = source.scores is not None
@@ -306,18 +301,18 @@ def _grouped(
 
 def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
     """Return the query for the columns that one part reads of each record."""
-    measured = [_named(source.state.runtime, "ran"), _named(source.state.stop, "stopped")]
+    measured = [_alias(source.state.runtime, "ran"), _alias(source.state.stop, "stopped")]
     columns = [
-        *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
+        *[_alias(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
         *([] if source.scores is None else [Sql(f"{source.scores} AS scores")]),
         *([source.sums] if source.sums is not None else measured),
         *(
             []
             if source.sums is not None
-            else [_named(amount, _name("amount", at)) for at, amount in source.amounts.items()]
+            else [_alias(amount, _name("amount", at)) for at, amount in source.amounts.items()]
         ),
-        *[_named(total, _name("total", at)) for at, total in source.totals.items()],
+        *[_alias(total, _name("total", at)) for at, total in source.totals.items()],
         *([Sql("start_time AS started")] if source.totals and source.window is not None else []),
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
@@ -345,11 +340,7 @@ def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: 
     return compile_dimension(dimension, source.state.stop, dialect, source.columns)
 
 
-def _needs_score_sets(query: AggregateQuery) -> bool:
-    return any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
-
-
-def _named(column: Sql, name: LiteralString) -> Sql:
+def _alias(column: Sql, name: LiteralString) -> Sql:
     return Sql(f"{column.sql} AS {name}", column.parameters)
 
 
@@ -371,13 +362,6 @@ def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
         begin = dialect.literal_moment(first_moment(day))
         end = dialect.literal_moment(first_moment(day + 1))
         yield Sql(f"NOT (stop_time >= {begin} AND stop_time < {end})")
-
-
-def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
-    """Return the time zone whose dates the cells of a scope distinguish, and SQL for the date of a cell, or None."""
-    if scope.cells.zone_part is None or (zone := zone_of_key(scope.cells.zone_part)) is None:
-        return None
-    return zone, _date(scope.cells.zone_part, dialect)
 
 
 def _date(zone_part: str, dialect: StoreDialect) -> Sql:

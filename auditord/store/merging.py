@@ -31,7 +31,7 @@ def place_of(record: Record, order: Order) -> Place:
             return False, _NEVER, 0, record_id
 
 
-async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
+async def merge_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
     """Merge the pages of several answers to a query. The first page is empty, and shows that all answers have begun."""
     heads, left = [_Head(pages, query.order) for pages in answers], query.limit
     for head in heads:

@@ -258,7 +258,7 @@ class RecordStore(LakeStore):
         rows = await self._read(ask("find_records", ids=as_json(record_ids), whole=False))
         return {record_id: from_micros(start) for record_id, start, *_ in rows}
 
-    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+    async def find_deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Return the ids whose records were deliberately deleted and have not been added again."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
 

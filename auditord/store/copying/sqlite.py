@@ -16,8 +16,8 @@ from auditord.database.migrations import load_migrations, migrate, refuse_foreig
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.rows import PendingRecord
 from auditord.store.sql import Sql
-from auditord.store.sqlite.dialect import SqliteDialect, marked
-from auditord.store.sqlite.driver import QUERIES, named_values, run
+from auditord.store.sqlite.dialect import SqliteDialect, to_query
+from auditord.store.sqlite.driver import QUERIES, run, values_by_name
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.statements import SQLITE_WORDS
 from auditord.store.work import Work
@@ -77,13 +77,13 @@ class SqliteEnd(End):
             yield rows
 
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
-        statement, _ = marked(Sql(query))
+        statement, _ = to_query(Sql(query))
         values = [[to_micros(value) if isinstance(value, datetime) else value for value in row] for row in rows]
         self._connection.executemany(statement, values)
 
     async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
         moments = [None if moment is None else to_micros(moment) for moment in updated]
-        rows = [{**values, "updated_at": at} for values, at in zip(named_values(added), moments, strict=True)]
+        rows = [{**values, "updated_at": at} for values, at in zip(values_by_name(added), moments, strict=True)]
         self._connection.executemany(QUERIES["write_records"], rows)
 
     async def run(self, work: Work[T]) -> T:

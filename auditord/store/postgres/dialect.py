@@ -160,12 +160,12 @@ class PostgresDialect(StoreDialect):
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
     @override
-    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+    def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
 
     @override
-    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         return [f"sum({column})", f"sum({column}_runtime)"], WHOLE, WHOLE
 
     @override

@@ -263,13 +263,13 @@ class SqliteDialect(StoreDialect):
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
     @override
-    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+    def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         runtimes, limbs = sum_of("runtime", is_exact=self.is_exact)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
 
     @override
-    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         amounts, limbs = sum_of(column, is_exact=self.is_exact)
         highs, high_limbs = sum_of(f"{column}_high", is_exact=self.is_exact)
         lows, low_limbs = sum_of(f"{column}_low", is_exact=self.is_exact)
@@ -302,7 +302,7 @@ class SqliteDialect(StoreDialect):
 def other_times(query: RecordQuery) -> Sql | None:
     """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
-    compared = fold(query.where, _compared_times, _joined, lambda _: [])
+    compared = fold(query.where, _compared_times, _concatenate, lambda _: [])
     if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
         return None
     dialect = SqliteDialect()
@@ -323,7 +323,7 @@ def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:
     return [leaf] if isinstance(leaf, TimeCompares) else []
 
 
-def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
+def _concatenate(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
     return [each for part in parts for each in part]
 
 
@@ -354,7 +354,7 @@ def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
     return page
 
 
-def marked(statement: Sql) -> Query:
+def to_query(statement: Sql) -> Query:
     """Return a statement with SQLite's placeholders, and its parameters."""
     return statement.sql.replace("%s", "?"), statement.parameters
 

@@ -16,7 +16,7 @@ from auditord.store.columns import SQLITE_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
-from auditord.store.sqlite.dialect import marked
+from auditord.store.sqlite.dialect import to_query
 from auditord.store.statements import sqlite_statements
 from auditord.store.work import (
     Atomic,
@@ -79,19 +79,19 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # noqa: PLR0911 one
     try:
         match step:
             case Statement(name, parameters):
-                bound = {key: _bound(value) for key, value in parameters.items()}
+                bound = {key: _convert(value) for key, value in parameters.items()}
                 return connection.execute(QUERIES[name], bound).fetchall()
             case ForEach(name, rows):
                 values: Iterable[tuple[object, ...]] = map(msgspec.structs.astuple, rows)
                 if not _is_plain(type(rows[0])):
-                    values = (tuple(map(_bound, row)) for row in values)
+                    values = (tuple(map(_convert, row)) for row in values)
                 return connection.executemany(QUERIES[name], values).rowcount
             case Records("insert_records", pending):
                 return _insert_rows(connection, record_values(pending))
             case Records(name, pending):
-                return connection.executemany(QUERIES[name], named_values(pending)).rowcount
+                return connection.executemany(QUERIES[name], values_by_name(pending)).rowcount
             case Compiled(statement):
-                return connection.execute(*marked(statement)).fetchall()
+                return connection.execute(*to_query(statement)).fetchall()
             case Computation(call):
                 return call()
             case Atomic(make):
@@ -164,7 +164,7 @@ def record_values(pending: Iterable[PendingRecord]) -> list[Values]:
     return [_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
 
-def named_values(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
+def values_by_name(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
     """Return the values of records by the names of columns."""
     return [_named_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
@@ -175,7 +175,7 @@ def _is_plain(row: type[msgspec.Struct]) -> bool:
     return all(field.type in {int, str, int | None, str | None} for field in msgspec.structs.fields(row))
 
 
-def _bound(value: object) -> object:
+def _convert(value: object) -> object:
     if isinstance(value, datetime):
         return to_micros(value)
     return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value

@@ -32,11 +32,11 @@ from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
     SumOfShares,
-    marked,
     noticing_overflow,
     other_times,
     perhaps_of,
     take_rows,
+    to_query,
 )
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -131,7 +131,7 @@ class SqliteRecordStore(RecordStore):
         def make(connection: sqlite3.Connection) -> Query:
             if query.released:
                 released[0] = run(connection, read_released())
-            return marked(_compiled(connection, query))
+            return to_query(_compile(connection, query))
 
         async with self._database.stream(make, _take_documents) as pages:
             yield pages, released[0]
@@ -199,7 +199,7 @@ class SqliteRecordStore(RecordStore):
             compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
             scope = None if rolled is None else rolled.scope
             made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
-            return marked(compiled.statement)
+            return to_query(compiled.statement)
 
         with noticing_overflow():
             async with self._database.stream(make, fold) as pages:
@@ -209,7 +209,7 @@ class SqliteRecordStore(RecordStore):
         return Sums(await asyncio.to_thread(folding.result), released, scope)
 
 
-def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
+def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     """Compile a query, choosing a plan by the number of records that it may match."""
     if run(connection, has_none(query.where)):
         query = replace(query, where=AnyOf())
@@ -260,7 +260,7 @@ def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
     if times is None:
         return False
     count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
-    ((found,),) = connection.execute(*marked(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
+    ((found,),) = connection.execute(*to_query(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
     return bool(found < FEW_TO_SORT)
 
 
