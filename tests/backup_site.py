@@ -32,7 +32,7 @@ class Steps:
     during: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
     seen: list[str] = field(default_factory=list[str])
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         assert 0 <= done <= total
         self.seen.append(phase)
         self.during.pop(phase, lambda: None)()

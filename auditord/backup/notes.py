@@ -77,7 +77,7 @@ class InstanceBackups(msgspec.Struct, frozen=True):
         note_backup(self.configuration.state_dir, self.task, backup)
         return backup.folder
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         """Ignore the progress of a backup."""
 
 

@@ -117,7 +117,7 @@ class Restoration(msgspec.Struct, frozen=True):
                 f"{backup} has a record store in {manifest.store.database}, but store.url is of another kind: set "
                 "store.url to one of that kind, restore, and then copy the records with `auditord database copy`"
             )
-        progress.progressed("verifying", 0, 1)
+        progress.note_progress("verifying", 0, 1)
         verify_files(backup, manifest)
         store = store_target(backup, manifest, section, now, progress)
         return cls(backup, manifest, configuration, now, store, spool_target(backup, configuration.state_dir))

@@ -105,7 +105,7 @@ class Pacing(msgspec.Struct, frozen=True):
 
     def __call__(self, phase: str) -> Pace:
         """Return the pace of a step."""
-        return Pace(partial(self.progress.progressed, phase), self.rate)
+        return Pace(partial(self.progress.note_progress, phase), self.rate)
 
     def checking(self, size: int) -> Progress:
         """Return a progress for verifying the records of a copy of ``size`` bytes."""
@@ -116,6 +116,6 @@ class _Checking(msgspec.Struct, frozen=True):
     pace: Pace
     size: int
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         del phase
         self.pace(self.size * done // max(total, 1), self.size)

@@ -160,7 +160,7 @@ class ServerTarget(Target):
     async def place(self) -> None:
         """Restore the schema from the dump, unless an interrupted restore has done so, then migrate and verify it."""
         if not await self._has("auditord"):
-            self.progress.progressed("pg_restore", 0, 1)
+            self.progress.note_progress("pg_restore", 0, 1)
             await postgres.load_dump(self.address, self.source)
         await migrate_database(self.address, self.now)
         async with postgres_source(self.address) as end:

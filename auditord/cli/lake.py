@@ -210,7 +210,7 @@ async def _verify(output: str) -> bool:
         bar = StepBar()
         with bar.shown:
             verify = lake_module("syncing").verify
-            result = await verify(store, lake.table, name, partial(bar.progressed, "verifying"))
+            result = await verify(store, lake.table, name, partial(bar.note_progress, "verifying"))
     if output == "json":
         write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
         return not result.findings
@@ -224,7 +224,7 @@ async def _export(folder: Path, layout: str, output: str) -> None:
     async with _open() as (_, lake, name):
         exporting, bar = lake_module("exporting"), StepBar()
         with bar.shown:
-            progressed = partial(bar.progressed, "exporting")
+            progressed = partial(bar.note_progress, "exporting")
             exported = await asyncio.to_thread(
                 exporting.export, lake.table, name, folder, exporting.LAYOUTS[layout], progressed
             )

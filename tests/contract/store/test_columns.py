@@ -198,7 +198,7 @@ async def test_a_copy_writes_every_column_of_the_other_database(tmp_path: Path, 
 
 
 class _Silent:
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         pass
 
 
