@@ -358,12 +358,12 @@ def _page(connection: PGconn) -> PQGen[Page[bytes]]:
         elif length == 0:
             yield from _readable(connection)
         else:
-            yield from _ended(connection)
-            return Page(_without_line_feeds(rows), is_last=True)
-    return Page(_without_line_feeds(rows), is_last=False)
+            yield from _read_end(connection)
+            return Page(_strip_line_feeds(rows), is_last=True)
+    return Page(_strip_line_feeds(rows), is_last=False)
 
 
-def _without_line_feeds(rows: list[memoryview]) -> list[bytes]:
+def _strip_line_feeds(rows: list[memoryview]) -> list[bytes]:
     return [bytes(row[:-1]) for row in rows]
 
 
@@ -373,7 +373,7 @@ def _readable(connection: PGconn) -> PQGen[None]:
     connection.consume_input()
 
 
-def _ended(connection: PGconn) -> PQGen[None]:
+def _read_end(connection: PGconn) -> PQGen[None]:
     """Read all results at the end of an answer, without which the connection could not be used again."""
     failures: list[PGresult] = []
     while True:

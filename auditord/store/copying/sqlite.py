@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import LiteralString, TypeVar
 
-from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translated
+from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translate_errors
 from auditord.database.instants import to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
@@ -34,7 +34,7 @@ async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         SchemaMismatch: it is another program's, or of another version.
         StoreUnavailable: it cannot be read.
     """
-    with closing(open_for_reading(path)) as connection, translated(path):
+    with closing(open_for_reading(path)) as connection, translate_errors(path):
         require_current(connection, load_migrations(MIGRATIONS), path)
         connection.execute("BEGIN")
         end = SqliteEnd(connection, path)
@@ -51,7 +51,7 @@ async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         StoreUnavailable: it cannot be written.
     """
     migrations = load_migrations(MIGRATIONS)
-    with closing(open_for_writing(path)) as connection, translated(path):
+    with closing(open_for_writing(path)) as connection, translate_errors(path):
         refuse_foreign(connection, migrations, path)
         set_up_writer(connection, None)
         migrate(connection, migrations, path)
