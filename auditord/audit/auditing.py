@@ -338,24 +338,20 @@ class Audit:
             run = "\0".join(sorted(_ids(compared.produced)))
             if named.add(run):
                 named.add(compared.record.record_id)
-                await self._account(compared, missing)
+                detail, stop = compared.detail, compared.record.stop_time
+                self._earliest = min(filter(None, (self._earliest, stop)), default=None)
+                if compared.state in {"missing", "unclosed"} and self.request.repair:
+                    missing.append(compared.produced)
+                    detail = _REPAIRED
+                elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
+                    wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
+                    refused = await self.repairs.correct(wanted, compared.stored)
+                    self._replaced += refused is None
+                    detail = f"{refused or _REPLACED}: {detail}"
+                self._counts.add(compared.state, compared.record, detail)
                 if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
                     named.add(compared.produced.alternate_id)
         await self._collect(missing, ())
-
-    async def _account(self, compared: ComparedRun, missing: list[Produced]) -> None:
-        """Count a run, and repair it if requested."""
-        detail, stop = compared.detail, compared.record.stop_time
-        self._earliest = min(filter(None, (self._earliest, stop)), default=None)
-        if compared.state in {"missing", "unclosed"} and self.request.repair:
-            missing.append(compared.produced)
-            detail = _REPAIRED
-        elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
-            wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
-            refused = await self.repairs.correct(wanted, compared.stored)
-            self._replaced += refused is None
-            detail = f"{refused or _REPLACED}: {detail}"
-        self._counts.add(compared.state, compared.record, detail)
 
     async def _count_jobs(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
         """Count jobs that make no record, and return those not in quarantine. Their days are unknown."""

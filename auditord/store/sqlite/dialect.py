@@ -302,7 +302,7 @@ class SqliteDialect(StoreDialect):
 def other_times(query: RecordQuery) -> Sql | None:
     """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
-    compared = fold(query.where, _compared_times, _concatenate, lambda _: [])
+    compared = fold(query.where, _list_times, _concatenate, lambda _: [])
     if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
         return None
     dialect = SqliteDialect()
@@ -319,7 +319,7 @@ def perhaps_of(users: Sequence[str]) -> Sql:
     return Sql(f"position IN (SELECT position FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
 
 
-def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:
+def _list_times(leaf: Leaf) -> Sequence[TimeCompares]:
     return [leaf] if isinstance(leaf, TimeCompares) else []
 
 
