@@ -327,7 +327,13 @@ class Snapshots:
 
     def relieve_log(self) -> None:
         """Abandon old answers if the log is too large. The writer's thread calls this after each commit."""
-        if not self.open or self._log_size() <= self._most_log:
+        if not self.open:
+            return
+        try:
+            size = self._log.stat().st_size
+        except OSError:  # no log yet, or no permission
+            return
+        if size <= self._most_log:
             return
         reason = StoreUnavailable(
             f"The answer was read too slowly: the log of {self._path} could not be emptied meanwhile, and has more "
@@ -336,12 +342,6 @@ class Snapshots:
         for snapshot in list(self.open):
             if self._clock() - snapshot.began > self._patience:
                 snapshot.abandon(reason)
-
-    def _log_size(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except OSError:  # no log yet, or no permission
-            return 0
 
 
 def _give_back_memory() -> None:

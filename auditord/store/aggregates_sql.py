@@ -71,14 +71,6 @@ class _Source(msgspec.Struct, frozen=True):
     window: Window | None = None
 
 
-class _Shown(msgspec.Struct, frozen=True):
-    """The columns of a part other than its keys: its number and its sums, padded to the width of the widest part."""
-
-    part: int
-    sums: Sequence[LiteralString]
-    width: int
-
-
 def compile_aggregate(
     query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None, *, has_totals: bool = True
 ) -> CompiledAggregate:
@@ -98,10 +90,22 @@ def compile_aggregate(
     sources = list(_sources(query, dialect, rolled, names if has_totals else {}))
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
     width = max(len(columns) for _, columns in sums)
-    statements = [
-        _compile_part(query, source, dialect, _Shown(number, columns, width))
-        for number, (source, (_, columns)) in enumerate(zip(sources, sums, strict=True))
-    ]
+    has_scores = any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
+    statements: list[Sql] = []
+    for number, (source, (_, summed)) in enumerate(zip(sources, sums, strict=True)):
+        keys = [_key(by, query, source, dialect) for by in query.by]
+        by_set = has_scores and source.columns is Columns.COMPLETE
+        grouped = _group_rows(source, keys, summed, dialect, by_set=by_set)
+        columns: list[LiteralString] = [
+            _name("", number),
+            *[key.shown.format(_name("key", at)) for at, key in enumerate(keys)],
+            dialect.scores_of_set if by_set else dialect.no_text,
+            dialect.no_text if source.scores is None else "scores",
+            *[_name("sum", at) if at < len(summed) else dialect.no_number for at in range(width)],
+        ]
+        sets = dialect.joined_sets if by_set else ""
+        text: LiteralString = f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}"  # noqa: S608 literals
+        statements.append(Sql(text, grouped.parameters))
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
 
 
@@ -170,7 +174,14 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
     position: LiteralString = literal(str(scope.cells.position))
-    conditions = [state.condition, Sql(dialect.no_more), *_on_days(scope, dialect)]
+    conditions = [state.condition, Sql(dialect.no_more)]
+    if scope.begin > FIRST_DAY:
+        conditions.append(Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}"))
+    if scope.end < END:
+        conditions.append(Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}"))
+    for day in scope.split_days():
+        first, end = (dialect.literal_moment(first_moment(each)) for each in (day, day + 1))
+        conditions.append(Sql(f"NOT (stop_time >= {first} AND stop_time < {end})"))
     amounts, read = dict(_amounts(query, dialect)), _columns_of(totals)
     behind: LiteralString = f"position > {position}"
     if rolled.is_far_behind:
@@ -263,23 +274,6 @@ def _sums(
     return Part(runtime, tuple(usage), source.kind, has_numbers, tuple(totals)), columns
 
 
-def _compile_part(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
-    """Return the statement of one part, with the dimensions of each group."""
-    keys = [_key(by, query, source, dialect) for by in query.by]
-    has_scores = any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
-    by_set = has_scores and source.columns is Columns.COMPLETE
-    grouped = _group_rows(source, keys, shown.sums, dialect, by_set=by_set)
-    columns: list[LiteralString] = [
-        _name("", shown.part),
-        *[key.shown.format(_name("key", at)) for at, key in enumerate(keys)],
-        dialect.scores_of_set if by_set else dialect.no_text,
-        dialect.no_text if source.scores is None else "scores",
-        *[_name("sum", at) if at < len(shown.sums) else dialect.no_number for at in range(shown.width)],
-    ]
-    sets = dialect.joined_sets if by_set else ""
-    return Sql(f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}", grouped.parameters)  # noqa: S608 literals
-
-
 def _group_rows(
     source: _Source, keys: Sequence[Key], sums: Sequence[LiteralString], dialect: Dialect, *, by_set: bool
 ) -> Sql:
@@ -350,18 +344,6 @@ def _name(what: LiteralString, number: int) -> LiteralString:
 
 _MOST_PERIODS: Final = 1_000
 """Up to this number of periods, the cells of users are looked up one by one instead of scanning those of all users."""
-
-
-def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
-    """Yield the conditions that a version stopped on one of the days that the cells cover."""
-    if scope.begin > FIRST_DAY:
-        yield Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}")
-    if scope.end < END:
-        yield Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}")
-    for day in scope.split_days():
-        begin = dialect.literal_moment(first_moment(day))
-        end = dialect.literal_moment(first_moment(day + 1))
-        yield Sql(f"NOT (stop_time >= {begin} AND stop_time < {end})")
 
 
 def _date(zone_part: str, dialect: StoreDialect) -> Sql:

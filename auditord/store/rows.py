@@ -1,7 +1,7 @@
 """Records as database rows: everything that can be computed before the write transaction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -298,10 +298,9 @@ _kept_amounts: Final[dict[int, Amounts]] = {}
 
 def amounts_of(components: Sequence[Component]) -> Amounts:
     """Return the columns that depend on components, cached by their identity unless the components are long."""
-    return _kept_amounts.get(id(components)) or _learn_amounts(components)
-
-
-def _learn_amounts(components: Sequence[Component]) -> Amounts:
+    known = _kept_amounts.get(id(components))
+    if known is not None:
+        return known
     found = {component.name: component.amount for component in components}
     several = len(found) < len(components)
     if several:
@@ -309,9 +308,14 @@ def _learn_amounts(components: Sequence[Component]) -> Amounts:
         for component in components:
             # Each amount fits 63 bits, but their sum may not.
             found[component.name] = min(found[component.name] + component.amount, MAX_AMOUNT)
+    others = None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
+    if max(found.values(), default=0) >= TOO_LARGE and any(
+        amount >= TOO_LARGE for name, amount in found.items() if name not in HELD
+    ):
+        others = 2
     amounts = Amounts(
         components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"),
-        found.get("CoreSeconds"), found.get("MemorySeconds"), found.get("GPUSeconds"), _others(found), several,
+        found.get("CoreSeconds"), found.get("MemorySeconds"), found.get("GPUSeconds"), others, several,
         _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
     )  # fmt: skip
     if len(amounts.compared) <= LONGEST_KEPT and isinstance(components, tuple):  # the caller could change a list
@@ -328,14 +332,6 @@ def scores_text(components: Sequence[Component]) -> str | None:
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
     return _encoder.encode(scored).decode() if scored else None
-
-
-def _others(found: Mapping[str, int]) -> int | None:
-    if max(found.values(), default=0) >= TOO_LARGE and any(
-        amount >= TOO_LARGE for name, amount in found.items() if name not in HELD
-    ):
-        return 2
-    return None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
 
 
 _BETWEEN_PAUSES: Final = 100

@@ -266,22 +266,19 @@ class Server:
         try:
             connection = await pool.getconn(IMPATIENCE if self._away else patience)
         except PoolTimeout as error:
-            raise self._unavailable() from error
+            if self._fault is None:
+                raise StoreUnavailable(
+                    f"All connections to the database {self.where} are busy: raise store.pool_size, or check what the "
+                    "server is doing."
+                ) from error
+            if not self._away:
+                self._away, self._prepared = True, None
+                _log.warning("the database %s is unavailable: %s", self.where, self._fault)
+            raise as_unavailable(self._fault, self.where) from error
         if self._away:
             self._away = False
             _log.warning("the database %s is available again", self.where)
         return connection
-
-    def _unavailable(self) -> StoreUnavailable:
-        if self._fault is None:
-            return StoreUnavailable(
-                f"All connections to the database {self.where} are busy: raise store.pool_size, or check what the "
-                "server is doing."
-            )
-        if not self._away:
-            self._away, self._prepared = True, None
-            _log.warning("the database %s is unavailable: %s", self.where, self._fault)
-        return as_unavailable(self._fault, self.where)
 
     def _note_attempt(self, fault: Exception | None) -> None:
         self._fault = fault
@@ -358,7 +355,18 @@ def _page(connection: PGconn) -> PQGen[Page[bytes]]:
         elif length == 0:
             yield from _readable(connection)
         else:
-            yield from _read_end(connection)
+            # All results must be read, else the connection could not be used again.
+            failures: list[PGresult] = []
+            while True:
+                while connection.is_busy():
+                    yield from _readable(connection)
+                result = connection.get_result()
+                if result is None:
+                    break
+                if result.status != ExecStatus.COMMAND_OK:
+                    failures.append(result)
+            if failures:
+                raise error_from_result(failures[0])
             return Page(_strip_line_feeds(rows), is_last=True)
     return Page(_strip_line_feeds(rows), is_last=False)
 
@@ -371,21 +379,6 @@ def _readable(connection: PGconn) -> PQGen[None]:
     while not (yield Wait.R):
         pass
     connection.consume_input()
-
-
-def _read_end(connection: PGconn) -> PQGen[None]:
-    """Read all results at the end of an answer, without which the connection could not be used again."""
-    failures: list[PGresult] = []
-    while True:
-        while connection.is_busy():
-            yield from _readable(connection)
-        result = connection.get_result()
-        if result is None:
-            break
-        if result.status != ExecStatus.COMMAND_OK:
-            failures.append(result)
-    if failures:
-        raise error_from_result(failures[0])
 
 
 WRITE_WITHIN: Final = 5.0
@@ -468,21 +461,15 @@ async def require_open(connection: AsyncConnection[TupleRow]) -> None:
     Raises:
         psycopg.OperationalError: the server has closed it.
     """
-    if _is_silent(connection):
-        return
-    await connection.execute("")  # reads the data: the end of the connection, or only a notice
-
-
-def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
     with _socket(connection) as probe:
         probe.setblocking(False)  # noqa: FBT003 the standard library's
         try:
             probe.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return True  # the usual case
+            return  # the usual case
         except OSError:
-            return False
-    return False
+            pass
+    await connection.execute("")  # reads the data: the end of the connection, or only a notice
 
 
 def _hang_up(connection: AsyncConnection[TupleRow], seconds: float, noticed: Callable[[float], None] | None) -> None:

@@ -5,7 +5,7 @@ read again, and only if all records are equal, the target may be used.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -54,8 +54,14 @@ async def copy_store(
         StoreUnavailable: a store cannot be used now. Copied records stay, and the copy can be resumed.
     """
     async with AsyncExitStack() as stack:
-        source_end = await stack.enter_async_context(_source(source))
-        target_end = await stack.enter_async_context(_target(target, now))
+        source_end: End = await stack.enter_async_context(
+            postgres_source(address_of(source)) if is_postgresql(source.url) else sqlite_source(sqlite_path(source.url))
+        )
+        target_end: End = await stack.enter_async_context(
+            postgres_target(address_of(target), now)
+            if is_postgresql(target.url)
+            else sqlite_target(sqlite_path(target.url))
+        )
         unfinished = await target_end.find_unfinished()
         if unfinished is None:
             if not await target_end.is_empty():
@@ -71,18 +77,6 @@ async def copy_store(
                 f"{target_end.where} holds an unfinished copy of {unfinished}: add --resume to continue it"
             )
         return await _Copy(source_end, target_end, progress, await source_end.count()).run()
-
-
-def _source(section: StoreSection) -> AbstractAsyncContextManager[End]:
-    if is_postgresql(section.url):
-        return postgres_source(address_of(section))
-    return sqlite_source(sqlite_path(section.url))
-
-
-def _target(section: StoreSection, now: Callable[[], datetime]) -> AbstractAsyncContextManager[End]:
-    if is_postgresql(section.url):
-        return postgres_target(address_of(section), now)
-    return sqlite_target(sqlite_path(section.url))
 
 
 @dataclass(slots=True)
