@@ -87,7 +87,7 @@ async def open_storage(
         SchemaMismatch: a database is not one of ours, or newer.
         StoreMismatch: store and spool do not belong together, one is an older copy, or a restore was interrupted.
     """
-    senders = _senders(configuration, kinds)
+    senders = _select_senders(configuration, kinds)
     outbox = bool(forwarding_senders(configuration))
     transform = make_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
@@ -152,7 +152,7 @@ def select_enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, Inst
     return {name: config for name, config in instances.items() if config.enabled}
 
 
-def _senders(
+def _select_senders(
     configuration: Configuration, kinds: InstalledKinds
 ) -> Mapping[str, tuple[SenderKind[Any], InstanceConfig]]:
     configured = select_enabled(configuration.senders).items()

@@ -116,7 +116,7 @@ class Comparer:
             waiting,
             documents,
             await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
-            await sides.store.deleted(absent),
+            await sides.store.find_deleted(absent),
         )
         # In a thread: a thousand records take a while, and the daemon has requests to answer.
         return await to_thread.run_sync(lambda: [self._compare_one(each, known) for each in produced])
@@ -134,16 +134,15 @@ class Comparer:
                 if state is not None:  # else the id belongs to another run
                     named = msgspec.structs.replace(record, record_id=name)
                     return ComparedRun(produced, state, named, None if state == "stored" else stored)
-        return ComparedRun(produced, self._explain_absence(produced, names, known), record)
-
-    def _explain_absence(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
         stop = produced.record.stop_time
-        if produced.source_id in known.quarantined or any(name in known.quarantined for name in names):
-            return "quarantined"
-        if any(name in known.deleted for name in names):
-            return "deleted"
-        early = self._beginning is not None and stop is not None and stop < self._beginning
-        return "earlier" if early else "missing"
+        absence: State = "missing"
+        if any(name in known.quarantined for name in (produced.source_id, *names)):
+            absence = "quarantined"
+        elif any(name in known.deleted for name in names):
+            absence = "deleted"
+        elif self._beginning is not None and stop is not None and stop < self._beginning:
+            absence = "earlier"
+        return ComparedRun(produced, absence, record)
 
     def _identity(self, record: Record) -> Identity:
         return make_pending(record, self._provenance, Duplicates.SAME_RUN).identity
@@ -327,7 +326,20 @@ class Audit:
                 await self._account_all(found, named)
         if batch.quarantined:
             async with self.repairs.turn():
-                await self._collect((), await self._count_jobs(batch.quarantined, named))
+                # Jobs that make no record. Their days are unknown.
+                quarantined = await self.sides.spool.quarantine_held(
+                    [self.sides.task], [job.source_id for job in batch.quarantined]
+                )
+                unkept: list[Quarantined] = []
+                for job in batch.quarantined:
+                    if not named.add(f"\0{job.source_id}"):
+                        continue
+                    state: State = "quarantined" if job.source_id in quarantined else "missing"
+                    if state == "missing":
+                        unkept.append(job)
+                    repaired = f"{_SET_ASIDE}: " if state == "missing" and self.request.repair else ""
+                    self._counts.note(state, job.source_id, None, "", f"{repaired}{job.reason}")
+                await self._collect((), unkept)
         if self._collections > collections:  # the collector need not read these runs again
             await self.repairs.collect(Batch(seen=batch.seen))
 
@@ -338,38 +350,20 @@ class Audit:
             run = "\0".join(sorted(_ids(compared.produced)))
             if named.add(run):
                 named.add(compared.record.record_id)
-                await self._account(compared, missing)
+                detail, stop = compared.detail, compared.record.stop_time
+                self._earliest = min(filter(None, (self._earliest, stop)), default=None)
+                if compared.state in {"missing", "unclosed"} and self.request.repair:
+                    missing.append(compared.produced)
+                    detail = _REPAIRED
+                elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
+                    wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
+                    refused = await self.repairs.correct(wanted, compared.stored)
+                    self._replaced += refused is None
+                    detail = f"{refused or _REPLACED}: {detail}"
+                self._counts.add(compared.state, compared.record, detail)
                 if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
                     named.add(compared.produced.alternate_id)
         await self._collect(missing, ())
-
-    async def _account(self, compared: ComparedRun, missing: list[Produced]) -> None:
-        """Count a run, and repair it if requested."""
-        detail, stop = compared.detail, compared.record.stop_time
-        self._earliest = min(filter(None, (self._earliest, stop)), default=None)
-        if compared.state in {"missing", "unclosed"} and self.request.repair:
-            missing.append(compared.produced)
-            detail = _REPAIRED
-        elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
-            wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
-            refused = await self.repairs.correct(wanted, compared.stored)
-            self._replaced += refused is None
-            detail = f"{refused or _REPLACED}: {detail}"
-        self._counts.add(compared.state, compared.record, detail)
-
-    async def _count_jobs(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
-        """Count jobs that make no record, and return those not in quarantine. Their days are unknown."""
-        quarantined = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
-        unkept: list[Quarantined] = []
-        for job in jobs:
-            if not named.add(f"\0{job.source_id}"):
-                continue
-            state: State = "quarantined" if job.source_id in quarantined else "missing"
-            if state == "missing":
-                unkept.append(job)
-            repaired = f"{_SET_ASIDE}: " if state == "missing" and self.request.repair else ""
-            self._counts.note(state, job.source_id, None, "", f"{repaired}{job.reason}")
-        return unkept
 
     async def _collect(self, missing: Sequence[Produced], jobs: Sequence[Quarantined]) -> None:
         if self.request.repair and (missing or jobs):

@@ -92,24 +92,31 @@ class SiteReports(Collector):
         first_day = max(each.first_day for each in (report, *others))
         stored = _add_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
         days = [day for each in (report, *others) for day in each.days if day.day >= first_day]
-        answer = _compare(_add_up(days, sites), stored)
+        reported = _add_up(days, sites)
+        differing = [
+            DayComparison(reported.get(at, DaySums(*at)), stored.get(at, DaySums(*at)))
+            for at in sorted(reported.keys() | stored.keys())
+            if reported.get(at) != stored.get(at)
+        ]
+        lacks = [each.reported.records - each.stored.records for each in differing]
+        answer = ReportAnswer(
+            records=sum(each.records for each in reported.values()),
+            missing=sum(lack for lack in lacks if lack > 0),
+            extra=-sum(lack for lack in lacks if lack < 0),
+            differing=differing,
+        )
         self._reporters.pop(key, None)  # reinserted, so that the dictionary is ordered by time of report
         self._reporters[key] = Reporter(name, principal, now, report, answer)
-        self._forget_some()
-        return answer
-
-    def _forget_some(self) -> None:
-        """Enforce the limits by dropping the oldest reports of the principal that takes the most space.
-
-        A principal that makes up names pushes out only its own daemons.
-        """
+        # Over the limits, the oldest reports of the principal that takes the most space are dropped. So one that makes
+        # up names pushes out only its own daemons.
         used = Counter[str | None]()
-        for (_, principal), each in self._reporters.items():
-            used[principal] += 1 + len(each.report.days)
+        for (_, by), each in self._reporters.items():
+            used[by] += 1 + len(each.report.days)
         while len(self._reporters) > MOST_REPORTERS or used.total() - len(self._reporters) > MOST_DAYS_KEPT:
             [(largest, _)] = used.most_common(1)
-            oldest = next(key for key in self._reporters if key[1] == largest)
+            oldest = next(of for of in self._reporters if of[1] == largest)
             used[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
+        return answer
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -153,18 +160,3 @@ def _add_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
                 cap(total.core_seconds + each.core_seconds),
             )
     return found
-
-
-def _compare(reported: _Days, stored: _Days) -> ReportAnswer:
-    differing = [
-        DayComparison(reported.get(key, DaySums(*key)), stored.get(key, DaySums(*key)))
-        for key in sorted(reported.keys() | stored.keys())
-        if reported.get(key) != stored.get(key)
-    ]
-    lacks = [each.reported.records - each.stored.records for each in differing]
-    return ReportAnswer(
-        records=sum(each.records for each in reported.values()),
-        missing=sum(lack for lack in lacks if lack > 0),
-        extra=-sum(lack for lack in lacks if lack < 0),
-        differing=differing,
-    )

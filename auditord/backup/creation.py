@@ -101,7 +101,7 @@ async def make_backup(
         raise BackupFailed(
             f"cannot make the folder {options.place}, give another one: {error.filename}: {reason_of(error)}"
         ) from error
-    async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
+    async with file_turn(options.place / "auditord", "backup", lambda: progress.note_progress("waiting", 0, 1)):
         made_at, discarded = now(), list[Path]()
         if options.keep is not None:
             discarded += delete_unfinished(options.place)  # first, since runs that are killed would fill the disk

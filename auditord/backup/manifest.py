@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from auditord.database.durable_files import make_private_folder, synced, write_durably
+from auditord.database.durable_files import make_private_folder, sync, write_durably
 from auditord.store.lake import LakePart
 from auditord_hookspecs import AuditordError
 
@@ -290,7 +290,7 @@ def delete_old(place: Path, keep: int, spool_id: str) -> Sequence[Path]:
     old = [folder for folder in own if folder not in kept]
     for folder in old:
         (folder / FILE).unlink(missing_ok=True)
-        synced(folder)
+        sync(folder)
         shutil.rmtree(folder)
     return old
 

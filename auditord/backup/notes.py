@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.database.durable_files import synced, write_durably
+from auditord.database.durable_files import sync, write_durably
 from auditord.errors import StoreMismatch
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class InstanceBackups(msgspec.Struct, frozen=True):
         note_backup(self.configuration.state_dir, self.task, backup)
         return backup.folder
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         """Ignore the progress of a backup."""
 
 
@@ -111,7 +111,7 @@ def begin(state_dir: Path, note: Unfinished) -> None:
 def end(state_dir: Path) -> None:
     """Delete the note of the unfinished restore, so that daemons can start again."""
     (state_dir / UNFINISHED).unlink()
-    synced(state_dir)
+    sync(state_dir)
 
 
 def refuse_unfinished(state_dir: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from psycopg.pq import Conninfo
 
 from auditord.contexts.instances import CommandRunner
-from auditord.database.durable_files import synced
+from auditord.database.durable_files import sync
 from auditord.database.postgres.address import Address
 
 DUMP: Final = "records.dump"
@@ -36,7 +36,7 @@ async def dump(address: Address, snapshot: str, target: Path) -> None:
     options = ("--format=custom", "--schema=auditord", "--no-owner", "--no-privileges")
     command = ["pg_dump", *options, f"--snapshot={snapshot}", f"--file={target}"]
     await CommandRunner().run_command(command, timeout=_LONGEST, environment=environment(address))
-    synced(target)
+    sync(target)
 
 
 async def load_dump(address: Address, dumped: Path) -> None:

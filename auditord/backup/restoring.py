@@ -27,7 +27,7 @@ from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, restore_tokens, spool_target, store_target
 from auditord.config.model import Configuration, kind_of
 from auditord.config.store_url import is_postgresql
-from auditord.database.connections import open_for_writing, translated
+from auditord.database.connections import open_for_writing, translate_errors
 from auditord.database.migrations import load_migrations
 from auditord.database.sql_files import load_scripts
 from auditord.ingest import Pairing
@@ -117,7 +117,7 @@ class Restoration(msgspec.Struct, frozen=True):
                 f"{backup} has a record store in {manifest.store.database}, but store.url is of another kind: set "
                 "store.url to one of that kind, restore, and then copy the records with `auditord database copy`"
             )
-        progress.progressed("verifying", 0, 1)
+        progress.note_progress("verifying", 0, 1)
         verify_files(backup, manifest)
         store = store_target(backup, manifest, section, now, progress)
         return cls(backup, manifest, configuration, now, store, spool_target(backup, configuration.state_dir))
@@ -162,7 +162,7 @@ class Restoration(msgspec.Struct, frozen=True):
             places = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
             for target in targets:
                 await target.place()
-            with closing(open_for_writing(folder / SPOOL)) as connection, translated(folder / SPOOL):
+            with closing(open_for_writing(folder / SPOOL)) as connection, translate_errors(folder / SPOOL):
                 connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
             has_tokens = await self._finish()
             end(folder)

@@ -98,8 +98,8 @@ class _Server(StoreSource):
 
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         if self.file is not None:
-            pacing.progress.progressed("pg_dump", 0, 1)
-            await postgres.dump(self.address, await self.end.exported_snapshot(), folder / self.file)
+            pacing.progress.note_progress("pg_dump", 0, 1)
+            await postgres.dump(self.address, await self.end.export_snapshot(), folder / self.file)
         found = await contents(self.end, pacing.progress)
         schema = len(load_scripts(POSTGRES_MIGRATIONS))
         return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables, found.lake)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.database.connections import open_for_writing, translated
+from auditord.database.connections import open_for_writing, translate_errors
 
 _MEMORY: Final = ("checkpoint", "prefix", "seen", "pending")
 """Tables with the collectors' state."""
@@ -45,7 +45,7 @@ def set_back(spool: Path, backup: Path | None, senders: Collection[str] = (), *,
     Raises:
         StoreUnavailable: a file cannot be used.
     """
-    with closing(open_for_writing(spool)) as connection, translated(spool):
+    with closing(open_for_writing(spool)) as connection, translate_errors(spool):
         if backup is not None:
             connection.execute("ATTACH ? AS backup", (str(backup),))
         connection.execute("BEGIN IMMEDIATE")

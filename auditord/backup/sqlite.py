@@ -16,9 +16,9 @@ from typing import Final
 import anyio.from_thread
 import msgspec
 
-from auditord.database.connections import open_for_reading, translated
+from auditord.database.connections import open_for_reading, translate_errors
 from auditord.database.database import refuse_damaged
-from auditord.database.durable_files import synced
+from auditord.database.durable_files import sync
 from auditord.database.migrations import load_migrations, refuse_changed, require_current
 from auditord.store.copying import Progress
 
@@ -37,7 +37,7 @@ def snapshot(path: Path, migrations: str) -> Generator[sqlite3.Connection, None,
         SchemaMismatch: the file belongs to another program or version, or its schema was changed.
         StoreUnavailable: the file is missing or cannot be read.
     """
-    with closing(open_for_reading(path)) as connection, translated(path):
+    with closing(open_for_reading(path)) as connection, translate_errors(path):
         require_current(connection, load_migrations(migrations), path)
         refuse_changed(connection, load_migrations(migrations), path)  # a restore would refuse the copy
         connection.execute("BEGIN")
@@ -58,12 +58,12 @@ def copy_snapshot(connection: sqlite3.Connection, target: Path, advance: Advance
     def progress(_status: int, remaining: int, total: int) -> None:
         advance((total - remaining) * page_size, total * page_size)
 
-    with closing(sqlite3.connect(target, isolation_level=None)) as copy, translated(target):
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy, translate_errors(target):
         copy.execute("PRAGMA synchronous = OFF")  # it is synchronised as a whole below
         connection.backup(copy, pages=_PAGES, progress=progress)
         copy.execute("PRAGMA journal_mode = DELETE")  # a single file, readable on a read-only file system
         refuse_damaged(copy, target)
-    synced(target)
+    sync(target)
 
 
 class Pace:
@@ -105,7 +105,7 @@ class Pacing(msgspec.Struct, frozen=True):
 
     def __call__(self, phase: str) -> Pace:
         """Return the pace of a step."""
-        return Pace(partial(self.progress.progressed, phase), self.rate)
+        return Pace(partial(self.progress.note_progress, phase), self.rate)
 
     def checking(self, size: int) -> Progress:
         """Return a progress for verifying the records of a copy of ``size`` bytes."""
@@ -116,6 +116,6 @@ class _Checking(msgspec.Struct, frozen=True):
     pace: Pace
     size: int
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         del phase
         self.pace(self.size * done // max(total, 1), self.size)

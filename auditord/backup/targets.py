@@ -18,11 +18,11 @@ from auditord.backup.manifest import TOKENS, BackupDamaged, Manifest, StorePart
 from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.connections import open_for_writing, translated
-from auditord.database.durable_files import make_private, make_private_folder, synced, write_durably
+from auditord.database.connections import open_for_writing, translate_errors
+from auditord.database.durable_files import make_private, make_private_folder, sync, write_durably
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
-from auditord.database.postgres.faults import translated as translated_server
+from auditord.database.postgres.faults import translate_errors as translate_server_errors
 from auditord.database.sql_files import load_scripts
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
@@ -91,7 +91,7 @@ class FileTarget(Target):
         make_private_folder(self.path.parent)
         make_private(self.draft)
         shutil.copyfile(self.source, self.draft)
-        with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
+        with closing(open_for_writing(self.draft)) as connection, translate_errors(self.draft):
             migrate(connection, load_migrations(self.migrations), self.draft)
         self.verify(self.draft)
 
@@ -104,15 +104,15 @@ class FileTarget(Target):
             for path in reversed(parts):  # the database file last: it shows that all files were moved
                 with suppress(FileNotFoundError):
                     path.rename(folder / path.name)
-            synced(folder)
-            synced(folder.parent)
+            sync(folder)
+            sync(folder.parent)
         return str(folder / self.path.name)
 
     async def place(self) -> None:
         """Rename the prepared copy into place."""
-        synced(self.draft)
+        sync(self.draft)
         self.draft.replace(self.path)
-        synced(self.path.parent)
+        sync(self.path.parent)
 
     async def discard(self) -> None:
         """Remove the prepared copy."""
@@ -160,7 +160,7 @@ class ServerTarget(Target):
     async def place(self) -> None:
         """Restore the schema from the dump, unless an interrupted restore has done so, then migrate and verify it."""
         if not await self._has("auditord"):
-            self.progress.progressed("pg_restore", 0, 1)
+            self.progress.note_progress("pg_restore", 0, 1)
             await postgres.load_dump(self.address, self.source)
         await migrate_database(self.address, self.now)
         async with postgres_source(self.address) as end:
@@ -174,7 +174,7 @@ class ServerTarget(Target):
         return bool(await self._do(_HAS_SCHEMA, (schema,)))
 
     async def _do(self, statement: LiteralString | sql.Composed, values: Sequence[object] = ()) -> int:
-        with translated_server(self.address.where):
+        with translate_server_errors(self.address.where):
             async with await psycopg.AsyncConnection.connect(
                 autocommit=True, **self.address.parameters()
             ) as connection:

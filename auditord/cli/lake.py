@@ -210,7 +210,7 @@ async def _verify(output: str) -> bool:
         bar = StepBar()
         with bar.shown:
             verify = lake_module("syncing").verify
-            result = await verify(store, lake.table, name, partial(bar.progressed, "verifying"))
+            result = await verify(store, lake.table, name, partial(bar.note_progress, "verifying"))
     if output == "json":
         write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
         return not result.findings
@@ -224,7 +224,7 @@ async def _export(folder: Path, layout: str, output: str) -> None:
     async with _open() as (_, lake, name):
         exporting, bar = lake_module("exporting"), StepBar()
         with bar.shown:
-            progressed = partial(bar.progressed, "exporting")
+            progressed = partial(bar.note_progress, "exporting")
             exported = await asyncio.to_thread(
                 exporting.export, lake.table, name, folder, exporting.LAYOUTS[layout], progressed
             )
@@ -240,7 +240,7 @@ async def _recall(month: str, site: str | None, output: str) -> None:
     with own(configuration.state_dir):
         async with open_store(configuration.store, counted_keys=keys) as store:
             with lake_of(store, configuration) as lake:
-                exporting, released = lake_module("exporting"), await store.released()
+                exporting, released = lake_module("exporting"), await store.list_released()
                 name = configuration.lake.name or ""
                 ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
                 recalled = await store.recall(ids)

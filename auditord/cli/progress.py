@@ -36,7 +36,7 @@ class StepBar:
         self.shown = progress_bar()
         self._task = self.shown.add_task("")
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         """Move the bar."""
         self.shown.update(self._task, description=phase, completed=done, total=total)
 

@@ -21,7 +21,7 @@ from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.tables import new_table, print_table
 from auditord.config.merging import plain_place
 from auditord.store.opening import open_store_for_reading
-from auditord.store.reading import StoredRecords, decoded
+from auditord.store.reading import StoredRecords, decode_pages
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
@@ -239,7 +239,7 @@ async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[As
             yield records
         return
     with open_lake(load_configuration()) as lake:
-        async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
+        async with lake.stream(query) as pages, aclosing(decode_pages(pages)) as records:
             yield records
 
 

@@ -191,7 +191,7 @@ class SpoolCollectorContext(InstanceContext):
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
         """Return the keys among these that are remembered from earlier batches."""
-        return await self.spool.seen(self.instance, keys)
+        return await self.spool.find_seen(self.instance, keys)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """Return the values that earlier batches have stored."""

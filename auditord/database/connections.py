@@ -41,7 +41,7 @@ def as_unavailable(error: BaseException, path: Path) -> StoreUnavailable | None:
 
 
 @contextmanager
-def translated(path: Path) -> Generator[None, None, None]:
+def translate_errors(path: Path) -> Generator[None, None, None]:
     """Turn errors due to an unavailable database into StoreUnavailable, with advice for the operator."""
     try:
         yield
@@ -89,8 +89,7 @@ _WRITING: Final[tuple[LiteralString, ...]] = (
     "PRAGMA synchronous = FULL",
     # The random accesses of an insert are to the index on ids, whose hot pages fit into 16 MiB.
     "PRAGMA cache_size = -16384",
-    # 16 MiB of log between checkpoints (32 MiB in files of version 0.1, with pages of 8 KiB). A checkpoint syncs twice,
-    # so more of them would reduce the throughput.
+    # 16 MiB of log between checkpoints. A checkpoint syncs twice, so more of them would reduce the throughput.
     "PRAGMA wal_autocheckpoint = 4000",
     # After a burst, the log shrinks again.
     "PRAGMA journal_size_limit = 67108864",

@@ -20,9 +20,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
-from auditord.database.connections import as_unavailable, open_for_reading, open_for_writing, set_up_writer, translated
+from auditord.database.connections import (
+    as_unavailable,
+    open_for_reading,
+    open_for_writing,
+    set_up_writer,
+    translate_errors,
+)
 from auditord.database.migrations import (
-    Migrations,
     find_schema_faults,
     load_migrations,
     migrate,
@@ -69,7 +74,7 @@ class Waiting(Generic[J]):
             self.future.set_result(self.outcome)
 
 
-def failed(error: Exception) -> "asyncio.Future[Any]":  # Any: outcomes of all types
+def make_failed(error: Exception) -> "asyncio.Future[Any]":  # Any: outcomes of all types
     """Return the future of a job that is refused before it is queued."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
@@ -203,9 +208,9 @@ class Writer:
 
     def _submit(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
         if self._closed:
-            return failed(StoreUnavailable(f"The database {self._path} is closed."))
+            return make_failed(StoreUnavailable(f"The database {self._path} is closed."))
         if self._damage is not None:
-            return failed(StoreDamaged(str(self._damage)))
+            return make_failed(StoreDamaged(str(self._damage)))
         future = self._batcher.put((work, part))
         self._wake()
         return future
@@ -234,19 +239,16 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            if group := self._next_group():
+            if not self._batcher and not self._closed:
+                self._wake_ups.get()
+            self._is_woken = False  # before the queue is read, so that a later job wakes the thread again
+            if group := self._batcher.take():
                 self._commit(group)
                 self._settle(group)
                 if self._snapshots:
                     self._relieve_log()
             elif self._closed and not self._batcher:
                 return
-
-    def _next_group(self) -> _Group:
-        if not self._batcher and not self._closed:
-            self._wake_ups.get()
-        self._is_woken = False  # before the queue is read, so that a later job wakes the thread again
-        return self._batcher.take()
 
     def _commit(self, group: _Group) -> None:
         try:
@@ -256,7 +258,15 @@ class Writer:
                 self._do(list(jobs))
             self._connection.execute("COMMIT")
         except (sqlite3.Error, _TransactionLost) as error:
-            self._fail(group, error)
+            with suppress(sqlite3.Error):  # tried again before the next transaction
+                self._roll_back()
+            fault = as_unavailable(error.__cause__ or error, self._path)
+            if isinstance(fault, StoreDamaged):
+                self.give_up(fault)
+            lost = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
+            for job in group:
+                if not isinstance(job.outcome, BaseException):
+                    job.outcome = lost
 
     def _do(self, jobs: _Group) -> None:
         self._connection.execute("SAVEPOINT work")
@@ -283,17 +293,6 @@ class Writer:
         for loop, jobs in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
                 loop.call_soon_threadsafe(self._batcher.settle, jobs)
-
-    def _fail(self, group: _Group, error: Exception) -> None:
-        with suppress(sqlite3.Error):  # tried again before the next transaction
-            self._roll_back()
-        fault = as_unavailable(error.__cause__ or error, self._path)
-        if isinstance(fault, StoreDamaged):
-            self.give_up(fault)
-        lost = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
-        for job in group:
-            if not isinstance(job.outcome, BaseException):
-                job.outcome = lost
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -351,7 +350,13 @@ class Database:
         known = load_migrations(migrations)
         connection = open_for_writing(path)
         try:
-            _prepare(connection, known, path, max_page_count)
+            with translate_errors(path):
+                refuse_foreign(connection, known, path)
+                if path.stat().st_size <= CHECKED_BYTES:
+                    refuse_damaged(connection, path)
+                set_up_writer(connection, max_page_count)
+                migrate(connection, known, path)
+                connection.execute(_UNDO_IN_MEMORY)
         except BaseException:
             connection.close()
             raise
@@ -416,25 +421,6 @@ In temporary files, these copies took two fifths of the time of a bulk. Migratio
 may sort a whole table."""
 
 
-def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path, max_page_count: int | None) -> None:
-    with translated(path):
-        refuse_foreign(connection, migrations, path)
-        if path.stat().st_size <= CHECKED_BYTES:
-            refuse_damaged(connection, path)
-            _let_it_shrink(connection)
-        set_up_writer(connection, max_page_count)
-        migrate(connection, migrations, path)
-        connection.execute(_UNDO_IN_MEMORY)
-
-
-def _let_it_shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite a file that cannot return free pages because an old version made it. Not called for large files."""
-    ((shrinks,), (pages,)) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("auto_vacuum", "page_count"))
-    if pages and not shrinks:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("VACUUM")
-
-
 def free_pages(connection: sqlite3.Connection) -> int:
     """Return the number of free pages that can be returned to the file system."""
     (incremental,) = connection.execute("PRAGMA auto_vacuum").fetchone()
@@ -475,7 +461,7 @@ def find_damage(path: Path) -> list[str]:
 
 def find_changes(path: Path, migrations: str) -> Sequence[str]:
     """Return what another program has changed in the schema of a file; see :func:`find_schema_faults`."""
-    with closing(open_for_reading(path)) as connection, translated(path):
+    with closing(open_for_reading(path)) as connection, translate_errors(path):
         known = load_migrations(migrations)
         refuse_foreign(connection, known, path)
         return find_schema_faults(connection, known)

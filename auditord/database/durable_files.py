@@ -41,7 +41,7 @@ def make_private_folder(folder: Path, mode: int = 0o750) -> None:
     folder.mkdir(mode=mode, exist_ok=True)
 
 
-def synced(path: Path) -> None:
+def sync(path: Path) -> None:
     """Sync a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -55,9 +55,9 @@ def write_durably(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.draft")
     with open(draft, "wb", opener=_private) as file:
         file.write(content)
-    synced(draft)
+    sync(draft)
     draft.replace(path)
-    synced(path.parent)
+    sync(path.parent)
 
 
 class SyncedFile(BufferedWriter):
@@ -75,7 +75,7 @@ class SyncedFile(BufferedWriter):
         os.fsync(self.fileno())
         super().close()
         for folder in self._folders:
-            synced(folder)
+            sync(folder)
 
 
 def _private(path: str, flags: int) -> int:

@@ -133,18 +133,7 @@ async def file_turn(database: Path, task: str, waiting: Callable[[], None]) -> A
     Raises:
         StoreUnavailable: the lock file cannot be created.
     """
-    descriptor = _open(database.with_name(f"{database.name}.{task}.lock"))
-    try:
-        if not _locked(descriptor):
-            waiting()
-            while not _locked(descriptor):  # noqa: ASYNC110 the lock is another process's
-                await anyio.sleep(POLL_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)  # the file stays: if it were deleted, two processes could lock two files with this name
-
-
-def _open(path: Path) -> int:
+    path = database.with_name(f"{database.name}.{task}.lock")
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         if os.geteuid() == 0:  # a command run by root must not lock out the daemon's user
@@ -152,10 +141,17 @@ def _open(path: Path) -> int:
             os.fchown(descriptor, folder.st_uid, folder.st_gid)
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be used: {error.strerror}.") from error
-    return descriptor
+    try:
+        if not _try_lock(descriptor):
+            waiting()
+            while not _try_lock(descriptor):  # noqa: ASYNC110 the lock is another process's
+                await anyio.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)  # the file stays: if it were deleted, two processes could lock two files with this name
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

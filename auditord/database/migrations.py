@@ -148,27 +148,22 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
             path, version, newest,
         )  # fmt: skip
     watch = Watch()
-    with watched(connection, watch) if version < newest else nullcontext():
-        _migrate(connection, migrations, path, watch)
-
-
-def _migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path, watch: "Watch") -> None:
-    newest = len(migrations.scripts)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = _version(connection)  # another process may have been faster
-        for number, script in enumerate(migrations.scripts[version:], version + 1):
-            watch.begin(f"migrating {path}: step to schema {number} of {newest}")
-            if version:
-                _log.info("migrating %s: step to schema %d of %d", path, number, newest)
-            for statement in _statements(script):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(migrations.scripts):d}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    with watch_statements(connection, watch) if version < newest else nullcontext():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = _version(connection)  # another process may have been faster
+            for number, script in enumerate(migrations.scripts[version:], version + 1):
+                watch.begin(f"migrating {path}: step to schema {number} of {newest}")
+                if version:
+                    _log.info("migrating %s: step to schema %d of %d", path, number, newest)
+                for statement in _statements(script):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {newest:d}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -223,10 +218,10 @@ class Watch:
         if now - self._said >= SAID_EVERY:
             self._said = now
             _log.info("%s: still running after %.0f s", self._doing, now - self._began)
-        return self.stopped or _cancelled()
+        return self.stopped or _is_cancelled()
 
 
-def _cancelled() -> bool:
+def _is_cancelled() -> bool:
     """Return whether this is a worker thread whose task has been cancelled."""
     if threading.current_thread() is threading.main_thread():
         return False
@@ -240,7 +235,7 @@ def _cancelled() -> bool:
 
 
 @contextmanager
-def watched(connection: sqlite3.Connection, watch: Watch) -> Generator[None, None, None]:
+def watch_statements(connection: sqlite3.Connection, watch: Watch) -> Generator[None, None, None]:
     """Watch all statements of a connection. In the main thread, SIGTERM and SIGINT interrupt them.
 
     Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
 
-from auditord.database.connections import as_unavailable, open_for_reading, translated
+from auditord.database.connections import as_unavailable, open_for_reading, translate_errors
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
@@ -72,7 +72,12 @@ class Threads:
             if self._idle:
                 self._idle.pop().put((work, future))
             elif len(self._threads) < self._most:
-                self._start((work, future))
+                calls: SimpleQueue[_Call | None] = SimpleQueue()
+                calls.put((work, future))  # not an argument, because the thread would keep that alive
+                # A daemon thread, so that it does not keep a failing process alive.
+                thread = threading.Thread(target=self._work, args=(calls,), name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
             else:
                 self._waiting.append((work, future))
         return future
@@ -86,14 +91,6 @@ class Threads:
             calls.put(None)
         for thread in self._threads:
             thread.join()
-
-    def _start(self, call: _Call) -> None:
-        calls: SimpleQueue[_Call | None] = SimpleQueue()
-        calls.put(call)  # not an argument, because the thread would keep that alive
-        # A daemon thread, so that it does not keep a failing process alive.
-        thread = threading.Thread(target=self._work, args=(calls,), name=self._name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     def _work(self, calls: SimpleQueue[_Call | None]) -> None:
         call = calls.get()
@@ -189,7 +186,7 @@ class ConnectionPool:
         """Run a function on a connection of the pool, in this thread, within one snapshot."""
         connection = self.take()
         try:
-            with translated(self.path):
+            with translate_errors(self.path):
                 connection.execute("BEGIN")
                 return work(connection)
         finally:
@@ -238,9 +235,12 @@ class Snapshot(Generic[T]):
         Raises:
             StoreUnavailable: the database is unavailable, or this answer was abandoned.
         """
-        self._start_reading()
+        with self._state:
+            if self._abandoned is not None:
+                raise self._abandoned
+            self._reading = True
         try:
-            return self._take(self._opened())
+            return self._take(self._open())
         except sqlite3.Error as error:
             if (fault := as_unavailable(error, self._pool.path)) is not None:
                 raise fault from error
@@ -257,12 +257,6 @@ class Snapshot(Generic[T]):
             elif self._cursor is not None:
                 self._cursor.connection.interrupt()
 
-    def _start_reading(self) -> None:
-        with self._state:
-            if self._abandoned is not None:
-                raise self._abandoned
-            self._reading = True
-
     def _stop_reading(self) -> None:
         with self._state:
             self._reading = False
@@ -270,7 +264,7 @@ class Snapshot(Generic[T]):
                 self._release()
                 raise self._abandoned
 
-    def _opened(self) -> sqlite3.Cursor:
+    def _open(self) -> sqlite3.Cursor:
         if self._cursor is None:
             cursor = self._pool.take().cursor()
             with self._state:
@@ -333,7 +327,13 @@ class Snapshots:
 
     def relieve_log(self) -> None:
         """Abandon old answers if the log is too large. The writer's thread calls this after each commit."""
-        if not self.open or self._log_size() <= self._most_log:
+        if not self.open:
+            return
+        try:
+            size = self._log.stat().st_size
+        except OSError:  # no log yet, or no permission
+            return
+        if size <= self._most_log:
             return
         reason = StoreUnavailable(
             f"The answer was read too slowly: the log of {self._path} could not be emptied meanwhile, and has more "
@@ -342,12 +342,6 @@ class Snapshots:
         for snapshot in list(self.open):
             if self._clock() - snapshot.began > self._patience:
                 snapshot.abandon(reason)
-
-    def _log_size(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except OSError:  # no log yet, or no permission
-            return 0
 
 
 def _give_back_memory() -> None:

@@ -110,7 +110,7 @@ class StoreComparison(msgspec.Struct, frozen=True):
             return {}, ()
         stored = await self.store.documents(ids)
         absent = [name for name in ids if name not in stored]
-        return stored, (await self.store.deleted(absent) if absent else ())
+        return stored, (await self.store.find_deleted(absent) if absent else ())
 
 
 def _problem(

@@ -144,7 +144,7 @@ class Writer(msgspec.Struct, frozen=True):
         """Leave out records that were deleted from the store; most likely they were in the source by mistake."""
         if self.replacing:
             return records
-        deleted = await self.store.deleted([record.record_id for record in records])
+        deleted = await self.store.find_deleted([record.record_id for record in records])
         return [record for record in records if record.record_id not in deleted]
 
     async def _correct(self, records: Sequence[Record]) -> None:

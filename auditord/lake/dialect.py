@@ -17,7 +17,7 @@ from auditord.store.conditions import compile_condition
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.lake import Released
 from auditord.store.rollups.scope import Scope
-from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, any_of, join, repeated
+from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, any_of, join, repeat
 from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import AnyOf, Comparison, SortField, TimeField
 
@@ -106,7 +106,7 @@ class LakeDialect(Dialect):
 
     @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        return Sql(self.overlap.format(self.meta, repeated("%s", ", ", len(values))), (key, *values))
+        return Sql(self.overlap.format(self.meta, repeat("%s", ", ", len(values))), (key, *values))
 
     @override
     def amount_of_one(self, component: str) -> Sql:
@@ -127,7 +127,7 @@ class LakeDialect(Dialect):
 
     @override
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
+        return Sql(f"{column} IN ({repeat('%s', ', ', len(values))})", tuple(values))
 
     @override
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
@@ -160,7 +160,7 @@ class LakeDialect(Dialect):
             conditions.append(Sql("release <= %s", (self.released.state.release,)))
             if recalled := [f"{row.release}:{row.record_id}" for row in self.released.recalled]:
                 key: LiteralString = f"concat({self.text_of.format('release')}, ':', record_id)"
-                conditions.append(Sql(f"{key} NOT IN ({repeated('%s', ', ', len(recalled))})", tuple(recalled)))
+                conditions.append(Sql(f"{key} NOT IN ({repeat('%s', ', ', len(recalled))})", tuple(recalled)))
         if self.scope is not None:
             outside = compile_condition(AnyOf(tuple(self.scope.outside())), self, Columns.EITHER)
             conditions.append(any_of([Sql(self.more), outside]))

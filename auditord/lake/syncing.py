@@ -74,7 +74,7 @@ async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Cal
     released = 0
     if position.release > state.release:  # a run was killed
         released += await _delete(store, table, daemon, state.release, position.release)
-    if kept := await store.recalled_and_kept(position.batch):
+    if kept := await store.list_recalled_and_kept(position.batch):
         position = await asyncio.to_thread(table.unmark, daemon, position, kept)
         await store.forget_recalled(kept, position.release, await asyncio.to_thread(table.newest))
     read = await store.read_by_all()
@@ -104,7 +104,7 @@ async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str
     """
     await store.begin_lake()
     await _take_back(store, table, daemon)
-    position, released = await asyncio.to_thread(table.position, daemon), await store.released()
+    position, released = await asyncio.to_thread(table.position, daemon), await store.list_released()
     await asyncio.to_thread(table.forget, daemon, position, released)
     if released.recalled:
         await store.forget_recalled(list(released.recalled), 0, await asyncio.to_thread(table.newest))
@@ -117,7 +117,7 @@ async def _take_back(store: RecordStore, table: LakeTable, daemon: str) -> None:
 
     This happens if the store was restored from a backup and these records were changed after the backup.
     """
-    released = await store.released()
+    released = await store.list_released()
     if released.state.records:
         missing = await asyncio.to_thread(table.missing, daemon, released)
         await store.recall([row.record_id for row in missing])
@@ -194,7 +194,7 @@ async def verify(
 
     ``progressed`` is called with the number of records verified so far and the number expected.
     """
-    released = await store.released()
+    released = await store.list_released()
     state, recalled = released.state, set(released.recalled)
     result = Verified(expected=state.records)
     batches = table.rows(match_daemon(daemon, state.release), RECORD_COLUMNS)

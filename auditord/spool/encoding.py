@@ -270,7 +270,12 @@ def prepare(
             rows.append(record_row(operation, produced, provenance, transform))
             settled.update([produced.source_id] if produced.source_id is not None else [])
         except _BROKEN as error:
-            set_aside.append(_set_record_aside(task, produced, error, "replace" if produced.replaces else replaces))
+            record_id = getattr(produced.record, "record_id", None)
+            source_id = printable(record_id if isinstance(record_id, str) else repr(produced.record))[:1_000]
+            reason = printable(f"the collector made an invalid record: {error}")
+            alternate_id = None if produced.alternate_id is None else printable(produced.alternate_id)
+            chosen, raw = "replace" if produced.replaces else replaces, _any_json(produced.record)
+            set_aside.append(SetAside(Stage.RECORD, task, source_id, raw, reason, chosen, alternate_id))
     return Prepared(
         rows=rows,
         set_aside=set_aside,
@@ -295,7 +300,15 @@ def record_row(
     """
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
-    body = _check_and_encode(produced.record if transform is None else transform(produced.record))
+    record = produced.record if transform is None else transform(produced.record)
+    is_checked = _is_checked(record)
+    if not is_checked:
+        in_utc(record.start_time)  # encoding would treat a time without zone as local time
+        if record.stop_time is not None:
+            in_utc(record.stop_time)
+    body = encode_record(record)
+    if not is_checked:
+        decode_record(body)
     chosen: Operation = "replace" if produced.replaces else operation
     return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
 
@@ -366,17 +379,6 @@ def printable(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
-def _check_and_encode(record: Record) -> bytes:
-    if _is_checked(record):
-        return encode_record(record)
-    in_utc(record.start_time)  # encoding would treat a time without zone as local time
-    if record.stop_time is not None:
-        in_utc(record.stop_time)
-    body = encode_record(record)
-    decode_record(body)
-    return body
-
-
 def _is_checked(record: Record) -> bool:
     """Check a record again if it has exactly the declared types, and return whether it has. Its text is then valid.
 
@@ -425,14 +427,6 @@ def _is_label(label: tuple[str, tuple[str, ...]]) -> bool:
 
 def _is_text(value: object) -> bool:
     return type(value) is str
-
-
-def _set_record_aside(task: str, produced: Produced, error: Exception, operation: str | None) -> SetAside:
-    record_id = getattr(produced.record, "record_id", None)
-    source_id = printable(record_id if isinstance(record_id, str) else repr(produced.record))[:1_000]
-    reason = printable(f"the collector made an invalid record: {error}")
-    alternate_id = None if produced.alternate_id is None else printable(produced.alternate_id)
-    return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, operation, alternate_id)
 
 
 def _any_json(value: Any) -> bytes:  # Any: input that could not be handled

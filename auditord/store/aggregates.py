@@ -210,32 +210,36 @@ class Folding:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows, in any order."""
+        behind = 1 + len(self._readers)
         for row in rows:
-            number: int = row[0]
-            self._add(self._parts[number], row)
+            part = self._parts[row[0]]
+            scores = self._scores(row[behind])
+            numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
+            counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
+            lost: tuple[Any, Any, Any] = None, None, 0  # Any: see Row
+            if part.kind is Kind.CELLS and counted:
+                lost = next(numbers), next(numbers), next(numbers)
+            if lost[2]:
+                raise NotRolledUp
+            if counted is not None and not counted[0]:
+                continue  # sums over nothing
+            values = zip(self._readers, row[1:behind], strict=True)
+            key = tuple([value if read is None else read(value, scores) for read, value in values])
+            group = self._groups.get(key)
+            if group is None:
+                self._size.add(1)
+                sums = [_Usage(each, {score: {} for score in each.scores}) for each in self._query.usage]
+                group = self._groups[key] = _Group(tuple(sums))
+            if counted is not None and part.runtime is not None:
+                group.count(part.kind, counted, _number(numbers, part.runtime) or 0)
+                group.lose(*[None if each is None else int(each) for each in lost[:2]])
+            self._add_usage(group, part, numbers, scores, row[behind + 1])
 
     def result(self) -> Aggregates:
         """Return the answer, once all rows have been added."""
         groups = {key: group for key, group in self._groups.items() if group.records}
-        keys = _ordered(groups)
+        keys = _sort_keys(groups)
         return Aggregates(tuple([groups[key].result(key) for key in keys]), self._query.ticks_per_second)
-
-    def _add(self, part: Part, row: Row) -> None:
-        behind = 1 + len(self._readers)
-        scores = self._scores(row[behind])
-        numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
-        counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
-        lost = (next(numbers), next(numbers), next(numbers)) if part.kind is Kind.CELLS and counted else (None, None, 0)
-        if lost[2]:
-            raise NotRolledUp
-        if counted is not None and not counted[0]:
-            return  # sums over nothing
-        values = zip(self._readers, row[1:behind], strict=True)
-        group = self._group(tuple([value if read is None else read(value, scores) for read, value in values]))
-        if counted is not None and part.runtime is not None:
-            group.count(part.kind, counted, _number(numbers, part.runtime) or 0)
-            group.lose(*[None if each is None else int(each) for each in lost[:2]])
-        self._add_usage(group, part, numbers, scores, row[behind + 1])
 
     def _add_usage(
         self, group: _Group, part: Part, numbers: Iterator[int | None], scores: Scores, component: str | None
@@ -259,14 +263,6 @@ class Folding:
                 if new := usage.add(part.sign * int(records), 0, part.sign * time, found):
                     self._size.add(0, new)
 
-    def _group(self, key: _Key) -> _Group:
-        group = self._groups.get(key)
-        if group is None:
-            self._size.add(1)
-            sums = [_Usage(each, {score: {} for score in each.scores}) for each in self._query.usage]
-            group = self._groups[key] = _Group(tuple(sums))
-        return group
-
     def _scores(self, text: str | None) -> Scores:
         if text is None:
             return {}
@@ -277,16 +273,16 @@ class Folding:
         return self._known_scores[text]
 
 
-def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
+def merge_answers(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
     """Merge the answers to a query over disjoint parts of the records."""
     groups: dict[_Key, Group] = {}
     size = _Size(query)
     for answer in answers:
         for group in answer.groups:
             known = groups.get(group.key)
-            groups[group.key] = joined = group if known is None else _joined(known, group)
+            groups[group.key] = joined = group if known is None else _add_groups(known, group)
             size.add(1 if known is None else 0, _values(joined) - (0 if known is None else _values(known)))
-    return Aggregates(tuple([groups[key] for key in _ordered(groups)]), query.ticks_per_second)
+    return Aggregates(tuple([groups[key] for key in _sort_keys(groups)]), query.ticks_per_second)
 
 
 class _Size:
@@ -317,18 +313,18 @@ def _values(group: Group) -> int:
     return sum(len(sums.by_value) for usage in group.usage for sums in usage.scores.values())
 
 
-def _joined(one: Group, other: Group) -> Group:
+def _add_groups(one: Group, other: Group) -> Group:
     return Group(
         one.key,
         one.records + other.records,
         one.runtime + other.runtime,
         min(one.first_stop, other.first_stop),
         max(one.last_stop, other.last_stop),
-        tuple([_joined_usage(*both) for both in zip(one.usage, other.usage, strict=True)]),
+        tuple([_add_usage_sums(*both) for both in zip(one.usage, other.usage, strict=True)]),
     )
 
 
-def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
+def _add_usage_sums(one: UsageSums, other: UsageSums) -> UsageSums:
     scores = {
         score: ScoreSums(
             {
@@ -353,7 +349,7 @@ def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the 
     return number
 
 
-def _ordered(keys: Collection[_Key]) -> list[_Key]:
+def _sort_keys(keys: Collection[_Key]) -> list[_Key]:
     try:
         return sorted(keys)  # each element has one type, unless it is None
     except TypeError:

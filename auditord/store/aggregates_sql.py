@@ -22,7 +22,7 @@ from auditord.store.conditions import can_be_there, compile_condition, compile_d
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, PRESENCE, Level, Segment, first_moment, zone_of_key
 from auditord.store.rollups.scope import Rolled, Scope
-from auditord.store.sql import Columns, Sql, any_of, join, literal, repeated
+from auditord.store.sql import Columns, Sql, any_of, join, literal, repeat
 from auditord.store.work import as_json
 from auditord_hookspecs import (
     AggregateQuery,
@@ -71,14 +71,6 @@ class _Source(msgspec.Struct, frozen=True):
     window: Window | None = None
 
 
-class _Shown(msgspec.Struct, frozen=True):
-    """The columns of a part other than its keys: its number and its sums, padded to the width of the widest part."""
-
-    part: int
-    sums: Sequence[LiteralString]
-    width: int
-
-
 def compile_aggregate(
     query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None, *, has_totals: bool = True
 ) -> CompiledAggregate:
@@ -98,10 +90,22 @@ def compile_aggregate(
     sources = list(_sources(query, dialect, rolled, names if has_totals else {}))
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
     width = max(len(columns) for _, columns in sums)
-    statements = [
-        _shown(query, source, dialect, _Shown(number, columns, width))
-        for number, (source, (_, columns)) in enumerate(zip(sources, sums, strict=True))
-    ]
+    has_scores = any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
+    statements: list[Sql] = []
+    for number, (source, (_, summed)) in enumerate(zip(sources, sums, strict=True)):
+        keys = [_key(by, query, source, dialect) for by in query.by]
+        by_set = has_scores and source.columns is Columns.COMPLETE
+        grouped = _group_rows(source, keys, summed, dialect, by_set=by_set)
+        columns: list[LiteralString] = [
+            _name("", number),
+            *[key.shown.format(_name("key", at)) for at, key in enumerate(keys)],
+            dialect.scores_of_set if by_set else dialect.no_text,
+            dialect.no_text if source.scores is None else "scores",
+            *[_name("sum", at) if at < len(summed) else dialect.no_number for at in range(width)],
+        ]
+        sets = dialect.joined_sets if by_set else ""
+        text: LiteralString = f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}"  # noqa: S608 literals
+        statements.append(Sql(text, grouped.parameters))
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
 
 
@@ -113,7 +117,15 @@ def _sources(
     if rolled is None or not isinstance(dialect, StoreDialect):
         yield _complete_source(query, finished, dialect, totals)
     else:
-        yield from _rolled_sources(rolled.scope, dialect)
+        columns = {
+            at: Sql(AMOUNT_COLUMNS[usage.component])
+            for at, usage in enumerate(query.usage)
+            if usage.component in AMOUNT_COLUMNS
+        }
+        yield _cell_source(rolled.scope, dialect, columns)
+        for at, usage in enumerate(query.usage):
+            if usage.component not in AMOUNT_COLUMNS and can_be_there(usage.component):
+                yield _cell_source(rolled.scope, dialect, {at: Sql("amount")}, usage.component)
         yield from _unread_sources(rolled, dialect, totals)
         for edge in rolled.scope.edges():
             yield _complete_source(query, _states(edge, dialect, Columns.COMPLETE)[0], dialect, totals)
@@ -126,14 +138,14 @@ def _sources(
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
             for state in states:
-                yield _listed_source(query, at, state, dialect, totals.get(at))
+                yield _source_of_component(query, at, state, dialect, totals.get(at))
 
 
-def _listed_source(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
+def _source_of_component(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
     """Return the components of one name, and those of its total, in the documents of incomplete records."""
     component = query.usage[at].component
     names = [component] if total is None or total == component else [component, total]
-    likely, named = any_of(list(map(dialect.mentions, names))), repeated("%s", ", ", len(names))
+    likely, named = any_of(list(map(dialect.mentions, names))), repeat("%s", ", ", len(names))
     conditions = [state.condition, Sql(dialect.more), likely, Sql(f"{dialect.name} IN ({named})", tuple(names))]
     amounts, totals = (
         {at: Sql(f"CASE WHEN {dialect.name} = %s THEN {dialect.amount} END", (name,))}
@@ -162,7 +174,14 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
     position: LiteralString = literal(str(scope.cells.position))
-    conditions = [state.condition, Sql(dialect.no_more), *_on_days(scope, dialect)]
+    conditions = [state.condition, Sql(dialect.no_more)]
+    if scope.begin > FIRST_DAY:
+        conditions.append(Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}"))
+    if scope.end < END:
+        conditions.append(Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}"))
+    for day in scope.split_days():
+        first, end = (dialect.literal_moment(first_moment(each)) for each in (day, day + 1))
+        conditions.append(Sql(f"NOT (stop_time >= {first} AND stop_time < {end})"))
     amounts, read = dict(_amounts(query, dialect)), _columns_of(totals)
     behind: LiteralString = f"position > {position}"
     if rolled.is_far_behind:
@@ -176,21 +195,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
         yield _Source(rows, state, Columns.COMPLETE, amounts, kind=Kind.REMOVED, totals=read)
 
 
-def _rolled_sources(scope: Scope, dialect: StoreDialect) -> Iterator[_Source]:
-    """Yield the cells of records, and those of each component that has no column there."""
-    query = scope.query
-    columns = {
-        at: Sql(AMOUNT_COLUMNS[usage.component])
-        for at, usage in enumerate(query.usage)
-        if usage.component in AMOUNT_COLUMNS
-    }
-    yield _rolled_source(scope, dialect, columns)
-    for at, usage in enumerate(query.usage):
-        if usage.component not in AMOUNT_COLUMNS and can_be_there(usage.component):
-            yield _rolled_source(scope, dialect, {at: Sql("amount")}, usage.component)
-
-
-def _rolled_source(
+def _cell_source(
     scope: Scope,
     dialect: StoreDialect,
     amounts: Mapping[int, Sql],
@@ -210,7 +215,10 @@ def _rolled_source(
     where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
-    local = _local_dates(scope, dialect)
+    local: tuple[str, Sql] | None = None
+    zone_part = scope.cells.zone_part
+    if zone_part is not None and (zone := zone_of_key(zone_part)) is not None:
+        local = zone, _date(zone_part, dialect)
     return _Source(rows, state, Columns.COMPLETE, amounts, None, Kind.CELLS, Sql(sums), is_whole, local)
 
 
@@ -241,13 +249,16 @@ def _sums(
     columns: list[LiteralString] = []
     runtime: Limbs | None = None
     if source.scores is None and source.has_records:
-        counts, runtime = _counts(source, dialect)
+        if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
+            counts, runtime = dialect.cell_counts()
+        else:
+            counts, runtime = dialect.counts()
         columns.extend(counts)
     usage: list[tuple[int, Limbs, Limbs]] = []
     for at, read in source.amounts.items():
         name = _name("amount", at)
         if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
-            sums, amount, product = dialect.rolled_usage(read.sql)
+            sums, amount, product = dialect.cell_usage(read.sql)
             number: LiteralString = f"sum(CASE WHEN {read.sql} IS NOT NULL THEN records END)"
         else:
             sums, amount, product = dialect.usage(name, query.usage[at].component)
@@ -263,29 +274,7 @@ def _sums(
     return Part(runtime, tuple(usage), source.kind, has_numbers, tuple(totals)), columns
 
 
-def _counts(source: _Source, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
-    if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
-        return dialect.rolled_counts()
-    return dialect.counts()
-
-
-def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
-    """Return the statement of one part, with the dimensions of each group."""
-    keys = [_key(by, query, source, dialect) for by in query.by]
-    by_set = _needs_score_sets(query) and source.columns is Columns.COMPLETE
-    grouped = _grouped(source, keys, shown.sums, dialect, by_set=by_set)
-    columns: list[LiteralString] = [
-        _name("", shown.part),
-        *[key.shown.format(_name("key", at)) for at, key in enumerate(keys)],
-        dialect.scores_of_set if by_set else dialect.no_text,
-        dialect.no_text if source.scores is None else "scores",
-        *[_name("sum", at) if at < len(shown.sums) else dialect.no_number for at in range(shown.width)],
-    ]
-    sets = dialect.joined_sets if by_set else ""
-    return Sql(f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}", grouped.parameters)  # noqa: S608 literals
-
-
-def _grouped(
+def _group_rows(
     source: _Source, keys: Sequence[Key], sums: Sequence[LiteralString], dialect: Dialect, *, by_set: bool
 ) -> Sql:
     by_text = source.scores is not None
@@ -306,18 +295,18 @@ def _grouped(
 
 def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
     """Return the query for the columns that one part reads of each record."""
-    measured = [_named(source.state.runtime, "ran"), _named(source.state.stop, "stopped")]
+    measured = [_alias(source.state.runtime, "ran"), _alias(source.state.stop, "stopped")]
     columns = [
-        *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
+        *[_alias(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
         *([] if source.scores is None else [Sql(f"{source.scores} AS scores")]),
         *([source.sums] if source.sums is not None else measured),
         *(
             []
             if source.sums is not None
-            else [_named(amount, _name("amount", at)) for at, amount in source.amounts.items()]
+            else [_alias(amount, _name("amount", at)) for at, amount in source.amounts.items()]
         ),
-        *[_named(total, _name("total", at)) for at, total in source.totals.items()],
+        *[_alias(total, _name("total", at)) for at, total in source.totals.items()],
         *([Sql("start_time AS started")] if source.totals and source.window is not None else []),
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
@@ -345,11 +334,7 @@ def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: 
     return compile_dimension(dimension, source.state.stop, dialect, source.columns)
 
 
-def _needs_score_sets(query: AggregateQuery) -> bool:
-    return any(usage.scores for usage in query.usage) or any(isinstance(by, ScoreValue) for by in query.by)
-
-
-def _named(column: Sql, name: LiteralString) -> Sql:
+def _alias(column: Sql, name: LiteralString) -> Sql:
     return Sql(f"{column.sql} AS {name}", column.parameters)
 
 
@@ -359,25 +344,6 @@ def _name(what: LiteralString, number: int) -> LiteralString:
 
 _MOST_PERIODS: Final = 1_000
 """Up to this number of periods, the cells of users are looked up one by one instead of scanning those of all users."""
-
-
-def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
-    """Yield the conditions that a version stopped on one of the days that the cells cover."""
-    if scope.begin > FIRST_DAY:
-        yield Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}")
-    if scope.end < END:
-        yield Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}")
-    for day in scope.split_days():
-        begin = dialect.literal_moment(first_moment(day))
-        end = dialect.literal_moment(first_moment(day + 1))
-        yield Sql(f"NOT (stop_time >= {begin} AND stop_time < {end})")
-
-
-def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
-    """Return the time zone whose dates the cells of a scope distinguish, and SQL for the date of a cell, or None."""
-    if scope.cells.zone_part is None or (zone := zone_of_key(scope.cells.zone_part)) is None:
-        return None
-    return zone, _date(scope.cells.zone_part, dialect)
 
 
 def _date(zone_part: str, dialect: StoreDialect) -> Sql:

@@ -10,6 +10,7 @@ To redact is to permanently remove meta from stored records; see :meth:`auditord
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -55,7 +56,10 @@ def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
     except Refused:
         outcomes: list[Outcome] = []
         for change in changes:
-            outcomes.append((yield from _alone(change)))  # noqa: PERF401 a comprehension cannot yield
+            try:
+                outcomes += yield from atomic(partial(_settle, [change]))
+            except Refused as error:
+                outcomes.append(_invalid(ids_of(change)[0], error))
         return outcomes
 
 
@@ -69,7 +73,11 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
     try:
         return (yield from atomic(lambda: _settle(pending, is_atomic=bulk.atomic)))
     except Refused as error:
-        raise (yield from _refusal(pending, error)) from error
+        refused: Sequence[PendingRecord] = pending
+        while len(refused) > 1:  # find the refused record by bisection
+            half = refused[: len(refused) // 2]
+            refused = half if (yield from _is_refused(half)) else refused[len(half) :]
+        raise _invalid(refused[0].record_id, error) from error
 
 
 def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
@@ -85,16 +93,10 @@ def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
         raise InvalidRecord(f"A record cannot be stored: {error}.") from error
 
 
-def _alone(change: Change) -> Work[Outcome]:
-    try:
-        (outcome,) = yield from atomic(lambda: _settle([change]))
-    except Refused as error:
-        return _invalid(ids_of(change)[0], error)
-    return outcome
-
-
 def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Sequence[Outcome]]:
-    plan = ChangePlan((yield from _find(changes)))
+    ids = dict.fromkeys(chain.from_iterable(map(ids_of, changes)))
+    whole = any(not isinstance(change, PendingRecord) for change in changes)
+    plan = ChangePlan(index_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole))))
     outcomes = [plan.apply(change) for change in changes]
     if not (is_atomic and Verdict.EXISTS in outcomes):
         yield from _write(plan)
@@ -112,10 +114,18 @@ def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
 def _write(plan: ChangePlan) -> Work[None]:
     new = plan.new
     inserted = yield from records("insert_records", new)
-    if inserted < len(new) or (yield from _are_released(new)):
+    if inserted < len(new):
+        raise Overtaken
+    # Only after the inserts, which block further releases.
+    if new and (yield from ask("find_released", ids=as_json([each.record_id for each in new]))):
         raise Overtaken
     if plan.touched:
-        yield from _lock(plan)
+        ids = sorted(plan.touched)
+        locked = index_rows((yield from ask("lock_records", ids=as_json(ids))))
+        for record_id in ids:
+            found, before = locked.get(record_id), plan.before[record_id]
+            if found is None or found.identity != before.identity or before.document not in {None, found.document}:
+                raise Overtaken
     yield from for_each("keep_versions", [kept for _, kept in sorted(plan.kept.items())])
     yield from note_removals([plan.forwarded.get(each) or Removed(each) for each in plan.changed])
     yield from records("overwrite_records", plan.overwritten)
@@ -130,49 +140,16 @@ def _write(plan: ChangePlan) -> Work[None]:
     yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
 
 
-def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRecord]:
-    """Find the record that the database refuses by bisection, and return the error about it."""
-    while len(pending) > 1:
-        half = pending[: len(pending) // 2]
-        pending = half if (yield from _is_refused(half)) else pending[len(half) :]
-    return _invalid(pending[0].record_id, error)
-
-
 class _Tried(Exception):
     """Rolls back work that was only tried."""
 
 
-def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
+def index_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
     """Return the rows of ``find_records`` or ``lock_records`` by id."""
     return {
         record_id: StoredRow(Identity(start, stop, content), document, *release)
         for record_id, start, stop, content, document, *release in rows
     }
-
-
-def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
-    ids = dict.fromkeys(chain.from_iterable(map(ids_of, changes)))
-    whole = any(not isinstance(change, PendingRecord) for change in changes)
-    return stored_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole)))
-
-
-def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:
-    """Return whether any new record has a released id. Call it after the inserts, which block further releases."""
-    return bool(new) and bool((yield from ask("find_released", ids=as_json([each.record_id for each in new]))))
-
-
-def _lock(plan: ChangePlan) -> Work[None]:
-    """Lock the rows that the plan was made from.
-
-    Raises:
-        Overtaken: another transaction has changed one of them.
-    """
-    ids = sorted(plan.touched)
-    locked = stored_rows((yield from ask("lock_records", ids=as_json(ids))))
-    for record_id in ids:
-        found, before = locked.get(record_id), plan.before[record_id]
-        if found is None or found.identity != before.identity or before.document not in {None, found.document}:
-            raise Overtaken
 
 
 def _is_refused(pending: Sequence[PendingRecord]) -> Work[bool]:
@@ -222,12 +199,12 @@ def redact(
         yield from restore(back)
     ids = as_json(sorted(record_ids))
     for number, document in (yield from ask("versions_of_records", ids=ids)):
-        yield from _redact_version(number, _without(document, keys))
-    rows = stored_rows((yield from ask("lock_records", ids=ids))).values()
+        yield from _redact_version(number, _remove_keys(document, keys))
+    rows = index_rows((yield from ask("lock_records", ids=ids))).values()
     for row in (yield from find_released(record_ids)):
         if row not in seen:
             raise IsReleased(row.record_id)
-    found = [after for row in rows if (after := _without(row.text, keys)) is not None]
+    found = [after for row in rows if (after := _remove_keys(row.text, keys)) is not None]
     if found:
         yield from note_removals([Removed(after.record_id) for after in found])
         yield from records("redact_records", [make_pending(each, _UNUSED, Duplicates.SAME_RUN) for each in found])
@@ -241,9 +218,9 @@ def redact_leftovers(before: datetime, keys: Collection[str]) -> Work[int]:
     for key in keys:
         text = msgspec.json.encode(key).decode() + ":"  # occurs in every document with the key
         for number, document in (yield from ask("versions_with_text", text=text)):
-            changed += yield from _redact_version(number, _without_if_old(document, keys, before))
+            changed += yield from _redact_version(number, _remove_keys_if_old(document, keys, before))
         for record_id, content, offered in (yield from ask("differences_with_text", text=text)):
-            if _without_if_old(offered, keys, before) is not None:
+            if _remove_keys_if_old(offered, keys, before) is not None:
                 yield from ask("forget_difference", record_id=record_id, content=content)
                 changed += 1
     return changed
@@ -256,7 +233,7 @@ def _redact_version(number: int, after: Record | None) -> Work[bool]:
     return True
 
 
-def _without(document: str, keys: Collection[str]) -> Record | None:
+def _remove_keys(document: str, keys: Collection[str]) -> Record | None:
     """Return the record without the keys, or None if it has none of them."""
     before = decode_record(document.encode())
     if before.meta is None or not has_any(before, keys):
@@ -270,7 +247,7 @@ def has_any(record: Record, keys: Collection[str]) -> bool:
     return record.meta is not None and not set(keys).isdisjoint(record.meta)
 
 
-def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
+def _remove_keys_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
     """Return the redacted record; None if nothing changes, or if it stopped (or, if open, started) too late."""
-    after = _without(document, keys)
+    after = _remove_keys(document, keys)
     return None if after is None or (after.stop_time or after.start_time) >= before else after

@@ -15,7 +15,6 @@ from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.hooks import Hooks
 from auditord.store.feed import SENDERS
 from auditord.store.opening import open_replica, open_store_for_reading
-from auditord.store.replica import Replica
 from auditord.store.silence import TIMES, site_activity
 from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue, hookimpl
@@ -71,7 +70,7 @@ async def _check_records(
             yield Finding(Severity.OK, "database", f"it answers, with {counted(counts.total, 'record')}")
             for consumer, lag in counts.lag(now()).items():
                 if lag > _FEED_LAGS and consumer != "lake":  # the lake may sync only once a day
-                    yield await _lagging(configuration, consumer, lag)
+                    yield await _explain_lag(configuration, consumer, lag)
             async for finding in _check_content(store, needs, now()):
                 yield finding
     except SchemaMismatch as error:
@@ -82,7 +81,7 @@ async def _check_records(
         )
 
 
-async def _lagging(configuration: Configuration, consumer: str, lag: float) -> Finding:
+async def _explain_lag(configuration: Configuration, consumer: str, lag: float) -> Finding:
     """Return why a consumer of the feed has not read old entries."""
     section = configuration.store
     remedy = "auditord status shows its state; figures are correct meanwhile, but sums take longer"
@@ -137,7 +136,8 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
 async def _check_content(
     store: RecordStore, needs: Mapping[str, Sequence[str]], now: datetime
 ) -> AsyncGenerator[Finding, None]:
-    ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
+    is_ahead = TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD)
+    ahead = sum(group.records for group in (await store.aggregate(AggregateQuery(is_ahead))).groups)
     if ahead:
         text = f"{counted(ahead, 'record')} stopped in the future"
         yield Finding(Severity.WARNING, "clocks", text, "check the clocks of this host and of the batch system")
@@ -151,15 +151,8 @@ async def _check_content(
             yield Finding(Severity.WARNING, subject, text, "check its collector: auditord status, auditord audit")
         else:
             yield Finding(Severity.OK, subject, text)
-    async for finding in _check_components(store, needs, now):
-        yield finding
-
-
-async def _check_components(
-    store: RecordStore, needs: Mapping[str, Sequence[str]], now: datetime
-) -> AsyncGenerator[Finding, None]:
-    """Check that some recent records of each site have the components that reports and plugins need."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)  # cells answer for whole days
+    # Some recent records of each site should have the components that reports and plugins need. Cells answer for days.
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     names = [name for name in needs if (known := QUANTITIES.get(name)) is None or not known.absent_is_zero]
     by, usage = (MetaValue(*SITE_KEYS),), tuple(map(ComponentUsage, names))
     query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, today - RECENT), by, usage)
@@ -173,10 +166,6 @@ async def _check_components(
                 yield Finding(Severity.WARNING, "components", text, remedy)
 
 
-async def _count(store: RecordStore, where: TimeCompares) -> int:
-    return sum(group.records for group in (await store.aggregate(AggregateQuery(where))).groups)
-
-
 async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
     """Check that the replica answers and follows the database, and measure its lag."""
     if section.replica is None:
@@ -187,7 +176,11 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
     )
     try:
         async with open_store_for_reading(section) as primary, open_replica(section, primary) as replica:
-            lag = await _lag(replica, min(section.replica_max_lag, _LONGEST))
+            with anyio.move_on_after(min(section.replica_max_lag, _LONGEST).total_seconds()):
+                while replica.lag is None:
+                    await replica.look()
+                    await anyio.sleep(_BETWEEN_LOOKS)
+            lag = replica.lag
     except SchemaMismatch as error:
         yield Finding(
             Severity.FAILURE, subject, str(error), "set store.replica to a standby of store.url's server, or remove it"
@@ -201,12 +194,3 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
             yield Finding(Severity.WARNING, subject, text, remedy)
         else:
             yield Finding(Severity.OK, subject, f"a standby of the database, at most {lag:.1f} s behind")
-
-
-async def _lag(replica: Replica, patience: timedelta) -> float | None:
-    """Return an upper bound of the lag in seconds; None if the replica has not reached the first position."""
-    with anyio.move_on_after(patience.total_seconds()):
-        while replica.lag is None:
-            await replica.look()
-            await anyio.sleep(_BETWEEN_LOOKS)
-    return replica.lag

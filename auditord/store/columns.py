@@ -31,7 +31,7 @@ class Column:
     Args:
         name: the name in both databases.
         type: the type in PostgreSQL. In SQLite it is TEXT for text, else INTEGER.
-        value: the Python expression for the value; see :func:`compiled`.
+        value: the Python expression for the value; see :func:`compile_function`.
         sqlite: the expression for SQLite, if it differs; None if SQLite computes the column.
         in_sqlite: whether SQLite has the column.
         part: the part of the row that has the value.
@@ -138,7 +138,9 @@ AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
 """Columns for the amounts of components. They are complete if ``more`` is not set."""
 
 
-def compiled(expression: str, parameters: str = _PARAMETERS, **names: object) -> Callable[..., Any]:  # Any: of any type
+def compile_function(
+    expression: str, parameters: str = _PARAMETERS, **names: object
+) -> Callable[..., Any]:  # Any: of any type
     """Compile an expression over the values of columns into a function.
 
     The function runs for every record. It takes half the time of ``attrgetter``, which looks up labels and amounts

@@ -90,9 +90,9 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
     """
     by = _ORDERS[query.order.field, query.order.descending].format(dialect.runtime_in_index or "runtime")
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
-        return _sorted_by_number(query, dialect, by)
+        return _sort_by_number(query, dialect, by)
     if few and dialect.has_numbers:
-        return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign avoids the index of the order
+        return _sort_by_number(query, dialect, f"+{by}", among)  # the plus sign avoids the index of the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     where = where if among is None else all_of([among, where])
     found: LiteralString = f"{dialect.records} WHERE {where.sql}"
@@ -104,7 +104,7 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
     return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))
 
 
-def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, among: Sql | None = None) -> Sql:
+def _sort_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, among: Sql | None = None) -> Sql:
     """Return a statement that sorts row numbers, then fetches documents, for orders that no index gives."""
     where = compile_condition(query.where, dialect, Columns.EITHER)
     where = where if among is None else all_of([among, where])
@@ -200,7 +200,7 @@ class _Conditions(msgspec.Struct, frozen=True):
         return column_or_document(self.columns, column, compares)
 
 
-def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
+def compile_dimension(  # noqa: C901,PLR0911 one branch for each type of dimension
     dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns
 ) -> Key:
     """Return the key of a dimension, in the form that :class:`auditord.store.aggregates.Folding` reads.
@@ -217,16 +217,24 @@ def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
         case MetaValue(keys):
             return replace(_key_of_meta(keys, dialect, columns), shown=dialect.text_of)
         case ComponentAmount(component):
-            return _amount(component, dialect, columns)
+            if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
+                return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
+            return Key(dialect.amounts_of(component), dialect.text_of, costly=True)
         case ComponentPresent(component):
             return _is_present(component, dialect)
         case ExceedsRuntime():
             return _exceeds(possible, dialect, columns)
         case ScoreValue(component):
-            return _scores_of_several(component, dialect, columns)
+            if columns is Columns.COMPLETE:  # read from the score set instead
+                return Key(Sql("NULL"), dialect.text_of)
+            found = dialect.first_scores(component)
+            if (total := TOTALS.get(component)) is not None:
+                of_total = dialect.first_scores(total)
+                found = Sql(f"coalesce({found.sql}, {of_total.sql})", (*found.parameters, *of_total.parameters))
+            return Key(found, dialect.text_of, costly=True)
         case CalendarPeriod(unit, field, zone):
             moment = Sql("start_time") if field is TimeField.START else stop
-            return dialect.first_day(shown_by_clocks(moment, clock_changes(zone), dialect), unit)
+            return dialect.first_day(to_local_time(moment, clock_changes(zone), dialect), unit)
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
@@ -236,7 +244,7 @@ def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: Literal
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
 
 
-def shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+def to_local_time(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
     """Add the offset of a zone's clocks from UTC to an instant."""
     if not changes:
         return moment
@@ -273,17 +281,17 @@ def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> K
     """Return the first value under the first of the keys that a record has, from a column if that is complete."""
     if columns is not Columns.COMPLETE:
         found = COLUMNS_OF_TWO_KEYS.get(keys)
-        return _looked_up(keys, dialect) if found is None else Key(Sql(found))
+        return _look_up(keys, dialect) if found is None else Key(Sql(found))
     keys = tuple([key for key in keys if key not in OLDER_KEYS])  # complete records have none of these
     if not keys:
         return Key(Sql("NULL"))
     if set(keys) <= dialect.meta_columns.keys():
         names: list[LiteralString] = [dialect.meta_columns[key] for key in keys]
         return Key(Sql(names[0] if len(names) == 1 else f"coalesce({', '.join(names)})"))
-    return _looked_up(keys, dialect, has_columns=True)
+    return _look_up(keys, dialect, has_columns=True)
 
 
-def _looked_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = False) -> Key:
+def _look_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = False) -> Key:
     *others, last = keys
     _, column = _value(last, dialect, has_columns=has_columns)
     for key in reversed(others):
@@ -297,12 +305,6 @@ def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
     if has_columns and (column := dialect.meta_columns.get(key)) is not None:
         return Sql(f"{column} IS NOT NULL"), Sql(column)
     return dialect.has_key(key), dialect.first_value(key)
-
-
-def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
-    if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
-        return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
-    return Key(dialect.amounts_of(component), dialect.text_of, costly=True)
 
 
 def _is_present(component: str, dialect: Dialect) -> Key:
@@ -341,13 +343,3 @@ def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> K
     most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), times])
     exceeds = join(" > ", [amount, most])
     return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))
-
-
-def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
-    if columns is Columns.COMPLETE:  # read from the score set instead
-        return Key(Sql("NULL"), dialect.text_of)
-    found = dialect.first_scores(component)
-    if (total := TOTALS.get(component)) is not None:
-        of_total = dialect.first_scores(total)
-        found = Sql(f"coalesce({found.sql}, {of_total.sql})", (*found.parameters, *of_total.parameters))
-    return Key(found, dialect.text_of, costly=True)

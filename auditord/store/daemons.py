@@ -1,8 +1,6 @@
 """Work on the daemons that use a database: their saved states, and the generations of their spools."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from msgspec.structs import asdict
 
@@ -20,7 +18,15 @@ def note_daemon(daemon: DaemonState, now: datetime) -> Work[None]:
 def list_daemons(now: datetime) -> Work[list[KnownDaemon]]:
     """Return the saved states of daemons, by host."""
     rows = yield from ask("list_daemons", now=now)
-    return [_known(row) for row in rows]
+    found: list[KnownDaemon] = []
+    for spool_id, host, process, version, state_dir, started_at, queued, oldest, quarantined, ended, age in rows:
+        received_at = None if oldest is None else from_micros(oldest)
+        began = from_micros(started_at)
+        state = DaemonState(
+            spool_id, host, process, version, state_dir, began, queued, received_at, quarantined, bool(ended)
+        )
+        found.append(KnownDaemon(state, timedelta(microseconds=age)))
+    return found
 
 
 def read_generation(spool_id: str) -> Work[int]:
@@ -35,13 +41,3 @@ def follows(before: int, generation: int) -> bool:
     They are equal if the daemon ended between the store's commit and the spool's.
     """
     return before in {generation - 1, generation}
-
-
-def _known(row: Sequence[Any]) -> KnownDaemon:  # Any: columns of all types
-    spool_id, host, process, version, state_dir, started_at, queued, oldest, quarantined, ended, age = row
-    received_at = None if oldest is None else from_micros(oldest)
-    began = from_micros(started_at)
-    state = DaemonState(
-        spool_id, host, process, version, state_dir, began, queued, received_at, quarantined, bool(ended)
-    )
-    return KnownDaemon(state, timedelta(microseconds=age))

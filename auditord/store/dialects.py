@@ -289,11 +289,11 @@ class StoreDialect(Dialect):
         """Return the labels of cells by these keys, from columns of versions and ``ahead``, the days of a zone."""
 
     @abstractmethod
-    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+    def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Return columns like :meth:`counts`, but with removed stop times and the number of left-out records."""
 
     @abstractmethod
-    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Return columns of cells like :meth:`usage`."""
 
     def for_cells(self) -> Self:

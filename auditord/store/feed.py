@@ -110,7 +110,7 @@ def forget_consumer(name: str) -> Work[None]:
     yield from ask("forget_consumer", name=name)
 
 
-def passed_by_all() -> Work[int]:
+def lowest_position() -> Work[int]:
     """Return the position that every consumer has passed."""
     ((position,),) = yield from ask("passed_by_all")
     return int(position)
@@ -224,13 +224,13 @@ def read_outbox(limit: int | None) -> Work[Outbox]:
         yield from ask("forwardable_of_slice", after=after, upto=upto, changed=as_json(list(versions)))
     ):
         stored = Provenance(from_micros(received_at), principal, agent)
-        forward = _forward(stored, _undeleted(versions.get(record_id, ()), position, upto), after)
+        forward = _forward(stored, _leave_out_deleted(versions.get(record_id, ()), position, upto), after)
         if forward is not None:
             entries.append(OutboxEntry(min(position, upto), entry_of(*forward, document)))
     return Outbox(after, upto, entries)
 
 
-def _undeleted(versions: Sequence[_Version], position: int, upto: int) -> Sequence[_Version]:
+def _leave_out_deleted(versions: Sequence[_Version], position: int, upto: int) -> Sequence[_Version]:
     """Leave out the versions of a former record with this id, which was deleted up to a position.
 
     Args:

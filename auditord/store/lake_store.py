@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
-from auditord.store.aggregates import merged
+from auditord.store.aggregates import merge_answers
 from auditord.store.changes import has_any, redact
 from auditord.store.feed import BEHIND_ALL, end_of_feed, read_by_all
 from auditord.store.lake import (
@@ -24,7 +24,7 @@ from auditord.store.lake import (
     ReleasedRecords,
     ReleasedRow,
 )
-from auditord.store.merging import may_be_between, merged_pages
+from auditord.store.merging import may_be_between, merge_pages
 from auditord.store.protocol import Reads
 from auditord.store.releasing import (
     Pair,
@@ -33,9 +33,9 @@ from auditord.store.releasing import (
     fill_lake,
     find_released,
     forget_recalled,
+    list_recalled_and_kept,
     read_lake,
     read_released,
-    recalled_and_kept,
     release,
     restore,
     take_slice,
@@ -85,8 +85,8 @@ class LakeStore(Reads, ABC):
                 yield pages
                 return
             async with (
-                self._opened(released.state).stream_released(released, query) as released_pages,
-                aclosing(merged_pages([pages, released_pages], query)) as merged,
+                self._require_lake(released.state).stream_released(released, query) as released_pages,
+                aclosing(merge_pages([pages, released_pages], query)) as merged,
             ):
                 await anext(merged)
                 yield merged
@@ -133,7 +133,7 @@ class LakeStore(Reads, ABC):
         """Return the position up to which every consumer of the feed has read all records."""
         return await self._read(read_by_all())
 
-    async def released(self) -> Released:
+    async def list_released(self) -> Released:
         """Return which rows of the lake are released records."""
         return await self._read(read_released())
 
@@ -158,13 +158,13 @@ class LakeStore(Reads, ABC):
         """
         return await self._write(lambda: atomic(lambda: release(rows, previous, snapshot)), is_long=True)
 
-    async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
+    async def list_recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
         """Return rows that do not count, whose records are in the store exactly as in the lake.
 
         Args:
             position: the number of the last batch that the lake has.
         """
-        return await self._read(recalled_and_kept(position))
+        return await self._read(list_recalled_and_kept(position))
 
     async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
         """Forget rows that did not count, because a new snapshot no longer has them.
@@ -207,7 +207,7 @@ class LakeStore(Reads, ABC):
         if not wanted:
             return ()
         state = await self.lake_state()
-        found = await self._opened(state).find(state, wanted)
+        found = await self._require_lake(state).find(state, wanted)
         if len(found) < len(wanted):
             missing = {each.record_id for each in wanted} - {each.record.record_id for each in found}
             raise LakeOvertaken(
@@ -228,9 +228,9 @@ class LakeStore(Reads, ABC):
         unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
         if not state.records or not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
             return stored
-        return merged(query, [stored, await self._opened(state).sum_released(released, query, days)])
+        return merge_answers(query, [stored, await self._require_lake(state).sum_released(released, query, days)])
 
-    def _opened(self, state: LakeState) -> ReleasedRecords:
+    def _require_lake(self, state: LakeState) -> ReleasedRecords:
         if self.lake is None:
             raise StoreUnavailable(
                 f"{counted(state.records, 'record is', 'records are')} released to the lake at {state.location}, "

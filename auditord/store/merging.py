@@ -31,14 +31,22 @@ def place_of(record: Record, order: Order) -> Place:
             return False, _NEVER, 0, record_id
 
 
-async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
+async def merge_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
     """Merge the pages of several answers to a query. The first page is empty, and shows that all answers have begun."""
-    heads, left = [_Head(pages, query.order) for pages in answers], query.limit
+    heads, left, descending = [_Head(pages, query.order) for pages in answers], query.limit, query.order.descending
     for head in heads:
         await head.refill()
     yield ()
     while left != 0 and any(head.records for head in heads):
-        page = _take(heads, query.order)[:left]
+        # Take, in order, all records up to the end of the page that ends first. No later page can precede them.
+        ends = [head.records[-1][0] for head in heads if head.records]
+        end = max(ends) if descending else min(ends)
+        taken: list[_Placed] = []
+        for head in heads:
+            number = sum(place >= end if descending else place <= end for place, _ in head.records)
+            taken += head.records[:number]
+            head.records = head.records[number:]
+        page = [document for _, document in sorted(taken, reverse=descending)][:left]
         left = None if left is None else left - len(page)
         yield page
         for head in heads:
@@ -57,18 +65,6 @@ class _Head:
         """Read the next page if all records of the last one have been taken."""
         while not self.records and (page := await anext(self._pages, None)) is not None:
             self.records = [(place_of(decode_record(each), self._order), each) for each in page]
-
-
-def _take(heads: Sequence[_Head], order: Order) -> Sequence[bytes]:
-    """Take, in order, all records up to the end of the page that ends first. No later page can precede them."""
-    ends = [head.records[-1][0] for head in heads if head.records]
-    end = max(ends) if order.descending else min(ends)
-    taken: list[_Placed] = []
-    for head in heads:
-        number = sum(place >= end if order.descending else place <= end for place, _ in head.records)
-        taken += head.records[:number]
-        head.records = head.records[number:]
-    return [document for _, document in sorted(taken, reverse=order.descending)]
 
 
 _Bounds: TypeAlias = tuple[datetime | None, datetime | None]

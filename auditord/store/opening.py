@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # psycopg and pydantic, which commands that read an SQLite fi
 
 _log: Final = logging.getLogger(__name__)
 
+_STARTS_WITHOUT: Final = (
+    "starting without the record store; posted records are queued in the spool until it is available: %s"
+)
+
 _BEFORE_THE_PRIMARY: Final = 1.0
 """Seconds that a read waits for a connection to the replica before it goes to the primary."""
 
@@ -61,13 +65,23 @@ async def open_store(
     section = section_of(where)
     if is_postgresql(section.url):
         postgres = _postgres_store(section, counted_keys, outbox=outbox, recognise=recognise)
-        async with _postgres(postgres) as store:
-            postgres.rollups.keep_by(rolled_keys, zone)
-            yield store
+        with plain_errors():
+            async with _close_after(postgres):
+                try:
+                    await postgres.open()
+                except StoreMisconfigured:  # a permanent fault, which waiting would hide
+                    raise
+                except StoreUnavailable as error:
+                    _log.warning(_STARTS_WITHOUT, error)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_end_if_refused, postgres)
+                    postgres.rollups.keep_by(rolled_keys, zone)
+                    yield postgres
+                    group.cancel_scope.cancel()
         return
     path = sqlite_path(section.url)
     sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, recognise=recognise)
-    async with _closed(sqlite):
+    async with _close_after(sqlite):
         sqlite.rollups.keep_by(rolled_keys, zone)
         yield sqlite
 
@@ -82,11 +96,11 @@ async def open_store_beside(section: "StoreSection") -> AsyncGenerator[RecordSto
         StoreUnavailable: the file does not exist or cannot be opened, or the server does not answer.
     """
     if is_postgresql(section.url):
-        async with _opened(_postgres_store(section, None)) as store:
+        async with _open(_postgres_store(section, None)) as store:
             yield store
         return
     sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
-    async with _closed(sqlite):
+    async with _close_after(sqlite):
         yield sqlite
 
 
@@ -101,11 +115,11 @@ async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[
     """
     url = where if isinstance(where, str) else where.url
     if is_postgresql(url):
-        async with _opened(_postgres_store(section_of(where), None, read_only=True)) as store:
+        async with _open(_postgres_store(section_of(where), None, read_only=True)) as store:
             yield store
         return
     sqlite = SqliteRecordStore.open_read_only(_sqlite_path(url))
-    async with _closed(sqlite):
+    async with _close_after(sqlite):
         yield sqlite
 
 
@@ -122,7 +136,7 @@ async def open_replica(section: "StoreSection", primary: RecordStore) -> AsyncGe
 
     address = address_of(section.model_copy(update={"url": section.replica}))
     store = PostgresRecordStore(address, None, read_only=True, patience=_BEFORE_THE_PRIMARY)
-    async with _closed(store):
+    async with _close_after(store):
         with suppress(StoreUnavailable, SchemaMismatch):  # Replica.look raises it again
             await store.open()
         followed = cast("PostgresRecordStore", primary)
@@ -145,14 +159,14 @@ def _postgres_store(
 
 
 @asynccontextmanager
-async def _opened(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
-    async with _closed(store):
+async def _open(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
+    async with _close_after(store):
         await store.open()
         yield store
 
 
 @asynccontextmanager
-async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
+async def _close_after(store: RecordStore) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
@@ -160,30 +174,8 @@ async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
             await store.close()
 
 
-@asynccontextmanager
-async def _postgres(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
-    with plain_errors():
-        async with _closed(store):
-            await _open_patiently(store)
-            async with anyio.create_task_group() as group:
-                group.start_soon(_end_if_refused, store)
-                yield store
-                group.cancel_scope.cancel()
-
-
-async def _open_patiently(store: "PostgresRecordStore") -> None:
-    try:
-        await store.open()
-    except StoreMisconfigured:  # a permanent fault, which waiting would hide
-        raise
-    except StoreUnavailable as error:
-        _log.warning(
-            "starting without the record store; posted records are queued in the spool until it is available: %s", error
-        )
-
-
 async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:
-    raise await store.refused()
+    raise await store.wait_for_refusal()
 
 
 def section_of(where: "StoreSection | str") -> "StoreSection":

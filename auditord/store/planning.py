@@ -186,20 +186,17 @@ class ChangePlan:
     def apply(self, change: Change) -> Outcome:
         """Apply a change on top of the previous ones, and return its outcome."""
         try:
-            return self._apply(change)
+            match change:
+                case PendingRecord():
+                    return self._add(change)
+                case Stop():
+                    return self._stop(change)
+                case Replacement(pending, alternate):
+                    return self._replace(pending, alternate)
+                case Correction():
+                    return self._correct(change)
         except IsReleased as error:
             return error
-
-    def _apply(self, change: Change) -> Verdict | bool | Amended:
-        match change:
-            case PendingRecord():
-                return self._add(change)
-            case Stop():
-                return self._stop(change)
-            case Replacement(pending, alternate):
-                return self._replace(pending, alternate)
-            case Correction():
-                return self._correct(change)
 
     def _add(self, pending: PendingRecord) -> Verdict:
         stored = self._now.get(pending.record_id)
@@ -259,7 +256,10 @@ class ChangePlan:
         changed_at = change.provenance.received_at
         self._keep(amendment.record_id, amendment.action, amendment.reason, changed_at, change.source)
         if pending is None:
-            self._remove(amendment.record_id)
+            self.removed.add(amendment.record_id)
+            self.forwarded.pop(amendment.record_id, None)  # no protocol has a request for it
+            self._settle(amendment.record_id)
+            del self._now[amendment.record_id]
         else:
             self._overwrite(pending)
             self._forward(_operation(stored.record, pending.record), pending)
@@ -279,12 +279,6 @@ class ChangePlan:
     def _overwrite(self, pending: PendingRecord) -> None:
         self._write(pending)
         self._settle(pending.record_id)
-
-    def _remove(self, record_id: str) -> None:
-        self.removed.add(record_id)
-        self.forwarded.pop(record_id, None)  # no protocol has a request for it
-        self._settle(record_id)
-        del self._now[record_id]
 
     def _settle(self, record_id: str) -> None:
         self.settled.add(record_id)
@@ -342,24 +336,19 @@ def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Ver
         return Verdict.EXISTS
     if offered == stored or _came_back(stored, offered):
         return Verdict.SAME
-    if offered.start == stored.start:
-        return _classify_same_run(stored, offered)
-    return Verdict.DIFFERENT if duplicates is Duplicates.IGNORE else Verdict.EXISTS
+    if offered.start != stored.start:
+        return Verdict.DIFFERENT if duplicates is Duplicates.IGNORE else Verdict.EXISTS
+    if offered.stop is not None and stored.stop is None:
+        return Verdict.CLOSED
+    is_late = offered.stop is None and stored.stop is not None  # the run's end is already known
+    if is_late or (offered.anonymous == stored.content and offered.stop == stored.stop):  # the stored one is redacted
+        return Verdict.SAME
+    return Verdict.DIFFERENT
 
 
 def starts_earlier(stored: Identity, offered: Identity) -> bool:
     """Return whether an open record that arrived again has an earlier start, since deliveries may be out of order."""
     return _came_back(stored, offered) and offered.start < stored.start
-
-
-def _classify_same_run(stored: Identity, offered: Identity) -> Verdict:
-    if offered.stop is None and stored.stop is not None:
-        return Verdict.SAME  # a late delivery: the run's end is already known
-    if offered.stop is not None and stored.stop is None:
-        return Verdict.CLOSED
-    if offered.anonymous == stored.content and offered.stop == stored.stop:
-        return Verdict.SAME  # the stored record was redacted
-    return Verdict.DIFFERENT
 
 
 def _came_back(stored: Identity, offered: Identity) -> bool:

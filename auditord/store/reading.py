@@ -18,7 +18,7 @@ class StoredRecords:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """Stream matching records in the query's order, with bounded memory. A fault raises instead of ending early."""
-        async with self._store.stream(query) as pages, aclosing(decoded(pages)) as records:
+        async with self._store.stream(query) as pages, aclosing(decode_pages(pages)) as records:
             yield records
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -34,7 +34,7 @@ class StoredRecords:
         return await self._store.redact_leftovers(before, keys)
 
 
-async def decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
+async def decode_pages(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
     """Decode the records in pages of wire texts."""
     async for page in pages:
         for document in page:

@@ -30,8 +30,8 @@ from auditord.store.feed import (
     end_of_slice,
     forget_consumer,
     list_consumers,
+    lowest_position,
     move_consumer,
-    passed_by_all,
 )
 from auditord.store.lake import (
     LakeBatch,
@@ -93,11 +93,13 @@ def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -
     if state.release != previous or number <= previous:
         raise LakeOvertaken(f"release {number} of the lake does not follow release {state.release}: try again")
     copies = {each.record.record_id: each for each in rows}
-    passed = yield from passed_by_all()
+    passed = yield from lowest_position()
     deleted: dict[str, _ReleasedId] = {}
     for record_id, content, position, *kept in (yield from ask("lock_releasable", ids=as_json(sorted(copies)))):
         copy = copies[record_id]
-        if position <= passed and kept == _as_kept(copy):
+        updated_at = None if copy.updated_at is None else to_micros(copy.updated_at)
+        synced = [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
+        if position <= passed and kept == synced:
             record = copy.record
             deleted[record_id] = _ReleasedId(record_id, record.start_time, copy.stop_time, content, number, position)
     if deleted:
@@ -134,7 +136,7 @@ def find_released(record_ids: Collection[str]) -> Work[Sequence[ReleasedRow]]:
     return [ReleasedRow(*row) for row in rows]
 
 
-def recalled_and_kept(position: int) -> Work[Sequence[ReleasedRow]]:
+def list_recalled_and_kept(position: int) -> Work[Sequence[ReleasedRow]]:
     """Return rows that do not count, whose records are in the store exactly as in a lake synced up to a position."""
     return [ReleasedRow(*row) for row in (yield from ask("list_recalled_and_kept", position=position))]
 
@@ -165,12 +167,6 @@ def _note_snapshot(snapshot: LakeSnapshot) -> Work[None]:
 
 def _row_of(copy: LakeRecord) -> ReleasedRow:
     return ReleasedRow(copy.record.record_id, copy.release, to_micros(copy.stop_time))
-
-
-def _as_kept(copy: LakeRecord) -> list[object]:
-    """Return everything that a store keeps of a record, in the order of ``lock_releasable``."""
-    updated_at = None if copy.updated_at is None else to_micros(copy.updated_at)
-    return [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
 
 
 def begin_lake() -> Work[LakeState]:
@@ -212,21 +208,17 @@ def take_slice(position: int, limit: int, last: int) -> Work[tuple[LakeBatch, Ro
     upto, end = position, min(last, (yield from end_of_feed()))
     while True:
         after, upto = upto, (yield from end_of_slice(upto, end, limit))
-        batch, rows = yield from _read_slice(after, upto)
+        bounds = {"after": after, "upto": upto}
+        known: dict[str, set[int | None]] = {}
+        for record_id, stop_time in (yield from ask("removed_in_slice", **bounds)):
+            known.setdefault(record_id, set()).add(stop_time)
+        ids = [record_id for (record_id,) in (yield from ask("records_of_slice", **bounds))]
+        rows = (yield from ask("read_records_by_id", ids=as_json(ids))) if ids else ()
+        recalled = [ReleasedRow(*row) for row in (yield from ask("recalled_of_slice", **bounds))]
+        batch = LakeBatch(upto, known, (), recalled)
         if rows or not batch.is_empty:
             break
         if upto >= end:
             return LakeBatch(position), ()
     yield from ask("note_given", given=batch.number)
     return batch, rows
-
-
-def _read_slice(after: int, upto: int) -> Work[tuple[LakeBatch, Rows]]:
-    bounds = {"after": after, "upto": upto}
-    known: dict[str, set[int | None]] = {}
-    for record_id, stop_time in (yield from ask("removed_in_slice", **bounds)):
-        known.setdefault(record_id, set()).add(stop_time)
-    ids = [record_id for (record_id,) in (yield from ask("records_of_slice", **bounds))]
-    rows = (yield from ask("read_records_by_id", ids=as_json(ids))) if ids else ()
-    recalled = [ReleasedRow(*row) for row in (yield from ask("recalled_of_slice", **bounds))]
-    return LakeBatch(upto, known, (), recalled), rows

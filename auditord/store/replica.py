@@ -68,7 +68,7 @@ class Replica:
         """Return whether the replica may answer reads."""
         return self.lag is not None and self.lag <= self._most
 
-    def lost(self) -> None:
+    def stop_using(self) -> None:
         """Stop reading from the replica until :meth:`look` finds it again."""
         self._includes = None
 
@@ -80,7 +80,13 @@ class Replica:
                 await self.look()
             except (StoreUnavailable, SchemaMismatch) as error:
                 fault = f": {error}"
-            self._announce(fault)
+            if self.is_near() != self._was_near:
+                self._was_near = self.is_near()
+                if self._was_near:
+                    _log.info("the replica %s answers long reads", self._where)
+                else:
+                    lag = "unknown" if self.lag is None else f"{self.lag:.0f} s"
+                    _log.warning("the replica %s is not used; its lag is %s%s", self._where, lag, fault)
             await anyio.sleep(_BETWEEN_LOOKS)
 
     async def look(self) -> None:
@@ -96,26 +102,16 @@ class Replica:
         try:
             replica = await self.store.position()
         except StoreUnavailable:
-            self.lost()
+            self.stop_using()
             raise
         if not replica.is_replica or replica.cluster != primary.cluster:
-            self.lost()
+            self.stop_using()
             raise SchemaMismatch(
                 "store.replica is not a streaming replica of the server of store.url"
                 + ("" if replica.is_replica else "; it follows no other server (pg_is_in_recovery() is false)")
             )
         while self._sent and self._sent[0][1] <= replica.reached:
             self._includes, _ = self._sent.popleft()
-
-    def _announce(self, fault: str) -> None:
-        if self.is_near() == self._was_near:
-            return
-        self._was_near = self.is_near()
-        if self.is_near():
-            _log.info("the replica %s answers long reads", self._where)
-        else:
-            lag = "unknown" if self.lag is None else f"{self.lag:.0f} s"
-            _log.warning("the replica %s is not used; its lag is %s%s", self._where, lag, fault)
 
 
 class ReplicatedReads(Reads):
@@ -140,7 +136,7 @@ class ReplicatedReads(Reads):
                 try:
                     pages = await stack.enter_async_context(self._replica.store.stream(query))
                 except StoreUnavailable:
-                    self._replica.lost()
+                    self._replica.stop_using()
             if pages is None:
                 pages = await stack.enter_async_context(self._store.stream(query))
             yield pages
@@ -151,7 +147,7 @@ class ReplicatedReads(Reads):
             try:
                 return await self._replica.store.aggregate(query)
             except StoreUnavailable:
-                self._replica.lost()
+                self._replica.stop_using()
         return await self._store.aggregate(query)
 
 

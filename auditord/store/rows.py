@@ -1,7 +1,7 @@
 """Records as database rows: everything that can be computed before the write transaction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -198,7 +198,10 @@ def _make_rows(
     for record in records:
         found = known.get(id(record.meta))
         if found is None:
-            found = known[id(record.meta)] = _shared_labels(record.meta), record.meta
+            # Cached by their text, since later bulks have jobs of the same users.
+            text = encode_part(record.meta)
+            shared = _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
+            found = known[id(record.meta)] = shared, record.meta
         labels.append(found[0])
     texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
     return map(_row, records, labels, amounts, texts)
@@ -222,18 +225,18 @@ def content_hash(record: Record) -> int:
     The order of meta keys does not matter, ``null`` meta equals ``{}``, scores are floats, and meta keys that only say
     who made the record are left out.
     """
-    return _digest(_compared_meta(record.meta), _sorting_encoder.encode(record.components))
+    return _digest(_encode_compared(record.meta), _sorting_encoder.encode(record.components))
 
 
 def anonymous_hash(record: Record) -> int | None:
     """Return the content hash without the keys that name a user, or None if the record has no such key."""
     if record.meta is None or USER_KEYS.isdisjoint(record.meta):
         return None
-    meta = _compared_meta(record.meta, PROVENANCE_KEYS | USER_KEYS)
+    meta = _encode_compared(record.meta, PROVENANCE_KEYS | USER_KEYS)
     return _digest(meta, _sorting_encoder.encode(record.components))
 
 
-def _compared_meta(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS) -> bytes:
+def _encode_compared(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS) -> bytes:
     compared = meta or {}
     if not without.isdisjoint(compared):
         compared = {key: values for key, values in compared.items() if key not in without}
@@ -263,12 +266,6 @@ def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> Rec
     return RecordRow(start, stop_time, labels, amounts, more, record.record_id, content, document)
 
 
-def _shared_labels(meta: Meta | None) -> Labels:
-    """Return cached labels. The cache outlives a bulk, because later ones have jobs of the same users."""
-    text = encode_part(meta)
-    return _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
-
-
 def _labels_of_text(text: bytes) -> Labels:
     return _labels(_decode_meta(text), text)  # decoded again, since the caller could change its dictionary
 
@@ -277,7 +274,7 @@ _kept_labels = lru_cache(KEPT_PARTS)(_labels_of_text)
 
 
 def _labels(meta: Meta | None, text: bytes) -> Labels:
-    known, compared, raw = meta or {}, _compared_meta(meta), msgspec.Raw(text)
+    known, compared, raw = meta or {}, _encode_compared(meta), msgspec.Raw(text)
     sites, groups, users = known.get("site_id"), known.get("group_id"), known.get("user_id")
     if sites and groups and users and len(sites) == len(groups) == len(users) == 1 and OLDER_KEYS.isdisjoint(known):
         return Labels(meta, sites[0], groups[0], users[0], False, compared, raw)  # noqa: FBT003 the usual case
@@ -301,28 +298,31 @@ _kept_amounts: Final[dict[int, Amounts]] = {}
 
 def amounts_of(components: Sequence[Component]) -> Amounts:
     """Return the columns that depend on components, cached by their identity unless the components are long."""
-    return _kept_amounts.get(id(components)) or _learn_amounts(components)
-
-
-def _learn_amounts(components: Sequence[Component]) -> Amounts:
-    amounts = _new_amounts(components)
+    known = _kept_amounts.get(id(components))
+    if known is not None:
+        return known
+    found = {component.name: component.amount for component in components}
+    several = len(found) < len(components)
+    if several:
+        found = dict.fromkeys(found, 0)
+        for component in components:
+            # Each amount fits 63 bits, but their sum may not.
+            found[component.name] = min(found[component.name] + component.amount, MAX_AMOUNT)
+    others = None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
+    if max(found.values(), default=0) >= TOO_LARGE and any(
+        amount >= TOO_LARGE for name, amount in found.items() if name not in HELD
+    ):
+        others = 2
+    amounts = Amounts(
+        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"),
+        found.get("CoreSeconds"), found.get("MemorySeconds"), found.get("GPUSeconds"), others, several,
+        _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
+    )  # fmt: skip
     if len(amounts.compared) <= LONGEST_KEPT and isinstance(components, tuple):  # the caller could change a list
         if len(_kept_amounts) >= KEPT_PARTS:
             _kept_amounts.clear()
         _kept_amounts[id(components)] = amounts
     return amounts
-
-
-def _new_amounts(components: Sequence[Component]) -> Amounts:
-    found = {component.name: component.amount for component in components}
-    several = len(found) < len(components)
-    if several:
-        found = _sums(components)
-    return Amounts(
-        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"),
-        found.get("CoreSeconds"), found.get("MemorySeconds"), found.get("GPUSeconds"), _others(found), several,
-        _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
-    )  # fmt: skip
 
 
 def scores_text(components: Sequence[Component]) -> str | None:
@@ -332,22 +332,6 @@ def scores_text(components: Sequence[Component]) -> str | None:
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
     return _encoder.encode(scored).decode() if scored else None
-
-
-def _others(found: Mapping[str, int]) -> int | None:
-    if max(found.values(), default=0) >= TOO_LARGE and any(
-        amount >= TOO_LARGE for name, amount in found.items() if name not in HELD
-    ):
-        return 2
-    return None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
-
-
-def _sums(components: Sequence[Component]) -> dict[str, int]:
-    sums = dict.fromkeys((component.name for component in components), 0)
-    for component in components:
-        # Each amount fits 63 bits, but their sum may not.
-        sums[component.name] = min(sums[component.name] + component.amount, MAX_AMOUNT)
-    return sums
 
 
 _BETWEEN_PAUSES: Final = 100

@@ -55,12 +55,10 @@ async def site_activity(store: RecordStore, now: datetime) -> Sequence[SiteActiv
     days = defaultdict[str, list[Group]](list)
     for group in (await store.sums_here(query)).answer.groups:
         days[str(group.key[0] or "")].append(group)
-    found = [_activity(site, groups) for site, groups in days.items()]
+    found: list[SiteActivity] = []
+    for site, groups in days.items():
+        first, last = min(day.first_stop for day in groups), max(day.last_stop for day in groups)
+        usual = max((last - first) / (len(groups) - 1), _DAY) if len(groups) > 1 else None
+        found.append(SiteActivity(site, sum(day.records for day in groups), last, usual))
     largest = sorted(found, key=lambda each: each.records, reverse=True)[:MOST]
     return sorted(largest, key=lambda each: each.site)
-
-
-def _activity(site: str, days: Sequence[Group]) -> SiteActivity:
-    first, last = min(day.first_stop for day in days), max(day.last_stop for day in days)
-    usual = max((last - first) / (len(days) - 1), _DAY) if len(days) > 1 else None
-    return SiteActivity(site, sum(day.records for day in days), last, usual)

@@ -39,15 +39,15 @@ class Sources:
 
     async def number(self, provenance: Provenance) -> int:
         """Return the number of the provenance's principal and agent."""
-        source, _ = self.known(provenance, ()) or await self.numbers(provenance, ())
+        source, _ = self.find_cached(provenance, ()) or await self.numbers(provenance, ())
         return source
 
-    def known(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers | None:
+    def find_cached(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers | None:
         """Return the numbers if all are cached and no lookup is in progress; see :meth:`numbers`."""
         if self._in_order.locked():
             return None
         try:
-            return self._known(_name(provenance), scores)
+            return self._read_cache(_name(provenance), scores)
         except KeyError:
             return None
 
@@ -62,8 +62,15 @@ class Sources:
             if unknown or name not in self._sources:
                 if self._fault is not None and failures < self._failures:
                     raise self._fault.__class__(str(self._fault))  # instead of one attempt after another by all callers
-                await self._learn(name, unknown)
-            return self._known(name, scores)
+                try:
+                    source, score_sets = await self._look_up(lambda: _numbers(name, unknown))
+                except StoreUnavailable as error:
+                    self._fault = error
+                    self._failures += 1
+                    raise
+                self._sources[name] = source
+                self._score_sets.update(score_sets)
+            return self._read_cache(name, scores)
 
     async def pending(self, record: Record, document: str, provenance: Provenance) -> PendingRecord:
         """Return a record to be stored, keeping its wire text byte for byte."""
@@ -71,23 +78,13 @@ class Sources:
         pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
         return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=document))
 
-    async def settled(self) -> None:
+    async def wait(self) -> None:
         """Wait until all pending calls have an answer."""
         async with self._in_order:
             pass
 
-    def _known(self, name: _Name, texts: Sequence[str | None]) -> _Numbers:
+    def _read_cache(self, name: _Name, texts: Sequence[str | None]) -> _Numbers:
         return self._sources[name], [None if text is None else self._score_sets[text] for text in texts]
-
-    async def _learn(self, name: _Name, texts: Collection[str]) -> None:
-        try:
-            source, score_sets = await self._look_up(lambda: _numbers(name, texts))
-        except StoreUnavailable as error:
-            self._fault = error
-            self._failures += 1
-            raise
-        self._sources[name] = source
-        self._score_sets.update(score_sets)
 
 
 def digest_of(scores: str) -> bytes:
@@ -100,7 +97,8 @@ def _name(provenance: Provenance) -> _Name:
 
 
 def _numbers(name: _Name, texts: Collection[str]) -> Work[_Found]:
-    principal, agent = map(_kept, name)
+    # A header may be long, or not be valid text.
+    principal, agent = [text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode() for text in name]
     source = yield from _number("source", {"principal": principal, "agent": agent})
     score_sets: dict[str, int] = {}
     for text in texts:
@@ -116,8 +114,3 @@ def _number(sort: str, values: Mapping[str, object]) -> Work[int]:
     if not rows:
         raise StoreUnavailable(f"The database did not store the {sort}: {values}.")
     return int(rows[0][0])
-
-
-def _kept(text: str) -> str:
-    """Return the part of a principal or an agent that is stored. A header may be long, or not be valid text."""
-    return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()

@@ -75,7 +75,7 @@ def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
             return case(Sql("more IS NULL"), column, document)
 
 
-def encoded(text: str) -> str:
+def quote_json(text: str) -> str:
     """Return the JSON encoding of a string in a document, with quotation marks."""
     return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()
 
@@ -90,7 +90,7 @@ def literal(text: str) -> LiteralString:
     return _NO_TEXT.join(characters)
 
 
-def repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
+def repeat(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
     """Return the part, repeated ``count`` times."""
     parts: list[LiteralString] = [part] * count
     return separator.join(parts)

@@ -82,11 +82,11 @@ class RecordStore(LakeStore):
         """
         dialect = replace(self._dialect, windowed=query.window is not None)
         with suppress(Overflow):
-            return await self._summed(query, dialect, from_cells=from_cells)
-        return await self._summed(query, replace(dialect, is_exact=True), from_cells=from_cells)
+            return await self._sum_up(query, dialect, from_cells=from_cells)
+        return await self._sum_up(query, replace(dialect, is_exact=True), from_cells=from_cells)
 
     @abstractmethod
-    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+    async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         """Return the sums, using a dialect's SQL.
 
         Raises:
@@ -110,12 +110,12 @@ class RecordStore(LakeStore):
         """
         row = valid_row(record, text)
         scores = (row.amounts.scores,)
-        source, (score_set,) = self._sources.known(provenance, scores) or await self._sources.numbers(
+        source, (score_set,) = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
             provenance, scores
         )
         pending = PendingRecord(record, row, provenance, duplicates, source, score_set)
         verdict: Verdict = await self._submit(pending)
-        self.rollups.noted(1)
+        self.rollups.note(1)
         self.writes += 1
         return verdict
 
@@ -130,7 +130,7 @@ class RecordStore(LakeStore):
             return []
         bulk = await self._bulk(records, provenance, duplicates, atomic=atomic)
         verdicts: Sequence[Verdict] = await self._submit_bulk(bulk)
-        self.rollups.noted(len(bulk))
+        self.rollups.note(len(bulk))
         self.writes += 1
         return verdicts
 
@@ -172,7 +172,7 @@ class RecordStore(LakeStore):
             await self.recall([each.record_id for each in amendments])
             with suppress(IsReleased):  # a run of the lake has released a record since then
                 outcomes = await self._write(lambda: correct(corrections), is_long=True)
-                self.rollups.noted(len(corrections))
+                self.rollups.note(len(corrections))
                 self.writes += 1
                 return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
@@ -205,7 +205,7 @@ class RecordStore(LakeStore):
         while True:
             with suppress(IsReleased):
                 redacted = await self._redact(record_ids, keys)
-                self.rollups.redacted()
+                self.rollups.wake()  # so that no cell or removal keeps the removed values
                 self.writes += 1
                 return redacted
 
@@ -258,7 +258,7 @@ class RecordStore(LakeStore):
         rows = await self._read(ask("find_records", ids=as_json(record_ids), whole=False))
         return {record_id: from_micros(start) for record_id, start, *_ in rows}
 
-    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+    async def find_deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Return the ids whose records were deliberately deleted and have not been added again."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
 
@@ -355,7 +355,7 @@ class RecordStore(LakeStore):
             except IsReleased as found:
                 await self.recall([found.record_id])
             else:
-                self.rollups.noted(1)
+                self.rollups.note(1)
                 self.writes += 1
                 return outcome
 
@@ -364,7 +364,9 @@ class RecordStore(LakeStore):
     ) -> Bulk:
         amounts = [amounts_of(each.components) for each in records]
         scores = [each.scores for each in amounts]
-        source, score_sets = self._sources.known(provenance, scores) or await self._sources.numbers(provenance, scores)
+        source, score_sets = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
+            provenance, scores
+        )
         return Bulk(records, amounts, score_sets, provenance, duplicates, source=source, atomic=atomic)
 
 

@@ -24,7 +24,7 @@ AT_ONCE = 10_000
 class SilentProgress:
     """Watches a copy."""
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         pass
 
 

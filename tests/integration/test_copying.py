@@ -52,7 +52,7 @@ def job(number: int | str, **changes: Any) -> Record:  # Any: a record's
 class SilentProgress:
     """Watches a copy."""
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         pass
 
 
@@ -233,7 +233,7 @@ class Interrupting:
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         del phase, total
         if done >= self.at:
             raise Interrupted
@@ -314,7 +314,7 @@ class Writing:
         self.path = url.removeprefix("sqlite://")
         self.deleted = 0
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         del phase, done, total
         with closing(sqlite3.connect(self.path)) as connection:
             self.deleted += connection.execute("DELETE FROM records WHERE record_id = 'job/z'").rowcount

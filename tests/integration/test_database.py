@@ -626,19 +626,3 @@ async def test_a_file_gives_its_room_back_in_pieces(database: Database) -> None:
     await database.write(lambda connection: give_room_back(connection, free))
     assert await database.read(free_pages) == 0
     assert await database.read(names) == []
-
-
-@pytest.mark.anyio
-async def test_a_file_of_before_learns_to_give_room_back(path: Path) -> None:
-    async with opened(path) as database:
-        await database.write(insert("a"))
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        old.execute("PRAGMA auto_vacuum = NONE")
-        old.execute("PRAGMA journal_mode = DELETE")
-        old.execute("VACUUM")
-        assert old.execute("PRAGMA auto_vacuum").fetchone() == (0,)
-    async with opened(path) as database:
-        await fill(database, 1_000)
-        await database.write(lambda connection: connection.execute("DELETE FROM things WHERE name <> 'a'"))
-        assert await database.read(free_pages) > 0
-        assert await database.read(names) == ["a"]

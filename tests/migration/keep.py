@@ -124,7 +124,7 @@ async def answers(store: RecordStore) -> dict[str, Any]:  # Any: JSON
                 for name in CHANGED
                 for version in await store.history(name)
             ],
-            "deleted": sorted(await store.deleted(CHANGED)),
+            "deleted": sorted(await store.find_deleted(CHANGED)),
             "outbox": sorted(_forwarded(waiting.entry) for waiting in (await store.outbox(1_000)).entries),
             "memory": await memory.load(),
             "generation": await store.generation("spool-1"),

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio import from_thread, to_thread
 
-from auditord.database.migrations import SAID_EVERY, Migrations, Watch, migrate, watched
+from auditord.database.migrations import SAID_EVERY, Migrations, Watch, migrate, watch_statements
 from auditord.errors import MigrationInterrupted
 
 FIRST = "PRAGMA application_id = 7;\nCREATE TABLE a (n INTEGER);\n"
@@ -69,5 +69,5 @@ def test_it_says_that_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_other_faults_are_what_they_were(connection: sqlite3.Connection) -> None:
-    with pytest.raises(sqlite3.OperationalError, match="no such table"), watched(connection, Watch()):
+    with pytest.raises(sqlite3.OperationalError, match="no such table"), watch_statements(connection, Watch()):
         connection.execute("SELECT * FROM absent")

@@ -58,10 +58,6 @@ def address_of(section: StoreSection) -> Address:
     def read() -> Mapping[str, Any]:  # Any: as psycopg types them
         return _DEFAULTS | parameters | ({} if password is None else {"password": latest(password)})
 
-    where = f"{parameters.get('dbname', '')} at {_host(parameters)}"
-    return Address(where, section.pool_size, read)
-
-
-def _host(parameters: Mapping[str, Any]) -> str:
     host, port = str(parameters.get("host", "the local socket")), parameters.get("port")
-    return f"{host}:{port}" if port else host
+    where = f"{parameters.get('dbname', '')} at {host}" + (f":{port}" if port else "")
+    return Address(where, section.pool_size, read)

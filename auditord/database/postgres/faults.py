@@ -74,7 +74,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 @contextmanager
-def translated(where: str, *, reading: bool = False) -> Generator[None, None, None]:
+def translate_errors(where: str, *, reading: bool = False) -> Generator[None, None, None]:
     """Turn errors due to an unavailable database into StoreUnavailable, with advice for the operator.
 
     Errors about refused values, duplicate keys and conflicts between transactions are not changed. If ``reading``,

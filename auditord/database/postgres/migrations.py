@@ -37,7 +37,7 @@ class Applied(msgspec.Struct, frozen=True):
     applied_at: datetime
 
 
-async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
+async def list_applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
     """Return the applied migrations in order; none if the database has no tables of auditord."""
     found = await (await connection.execute(_HAS_MIGRATIONS)).fetchone()
     if not found or not found[0]:
@@ -76,7 +76,7 @@ async def migrate(
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes long
         # Else the server would continue with a step after its client has been killed.
         await connection.execute("SET LOCAL client_connection_check_interval = '1s'")
-        version = len(await applied(connection))
+        version = len(await list_applied(connection))
         refuse_newer(version, scripts, where)
         if 0 < version < len(scripts):
             await connection.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
@@ -108,7 +108,7 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
         SchemaMismatch: the schema is older or newer, or the server is not supported.
     """
     await refuse_unsupported(connection, where)
-    version = len(await applied(connection))
+    version = len(await list_applied(connection))
     refuse_newer(version, scripts, where)
     remedy = "run `auditord database migrate`, then start again."
     if not version:

@@ -24,7 +24,7 @@ from psycopg.waiting import Wait
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import as_unavailable, translated
+from auditord.database.postgres.faults import as_unavailable, translate_errors
 from auditord.database.postgres.migrations import refuse_shared_sessions, require_current
 from auditord.database.readers import PAGE_BYTES, Page, following
 from auditord.database.sql_files import Script
@@ -188,9 +188,9 @@ class Server:
 
     @asynccontextmanager
     async def _any_connection(self, within: float | None) -> AsyncGenerator[Connection, None]:
-        with translated(self.where):
+        with translate_errors(self.where):
             connection = await self._take(self._short, PATIENCE)
-            with limited(connection, within):
+            with limit_time(connection, within):
                 try:
                     yield connection
                 finally:
@@ -199,18 +199,18 @@ class Server:
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[Connection, None]:
         """Take a connection for a long answer, without a time limit."""
-        with translated(self.where, reading=True):
+        with translate_errors(self.where, reading=True):
             connection = await self._take(self._long, self._patience)
             try:
                 yield connection
             finally:
-                with limited(connection, ANSWER_WITHIN):
+                with limit_time(connection, ANSWER_WITHIN):
                     await _give_back(self._long, connection)
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncGenerator[Connection, None]:
         """Open a connection outside the pools, without a time limit."""
-        with translated(self.where):
+        with translate_errors(self.where):
             connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters())
             try:
                 await self._greet(connection, _OWN)
@@ -240,14 +240,14 @@ class Server:
         )
 
     async def _greet(self, connection: Connection, limits: _Limits) -> None:
-        with limited(connection, ANSWER_WITHIN):
+        with limit_time(connection, ANSWER_WITHIN):
             await connection.execute(_SETTINGS, (*limits, "on" if self._read_only else "off"))
             with self._noting_refusal():
                 await require_current(connection, self._scripts, self.where)
             place = await (await connection.execute(_PLACE)).fetchone()
         async with self._preparing:
             if self._prepared != place:
-                with limited(connection, PREPARE_WITHIN), self._noting_refusal():
+                with limit_time(connection, PREPARE_WITHIN), self._noting_refusal():
                     await refuse_shared_sessions(connection, self._address)
                     await self._prepare(connection)
                 self._prepared = place
@@ -266,22 +266,19 @@ class Server:
         try:
             connection = await pool.getconn(IMPATIENCE if self._away else patience)
         except PoolTimeout as error:
-            raise self._unavailable() from error
+            if self._fault is None:
+                raise StoreUnavailable(
+                    f"All connections to the database {self.where} are busy: raise store.pool_size, or check what the "
+                    "server is doing."
+                ) from error
+            if not self._away:
+                self._away, self._prepared = True, None
+                _log.warning("the database %s is unavailable: %s", self.where, self._fault)
+            raise as_unavailable(self._fault, self.where) from error
         if self._away:
             self._away = False
             _log.warning("the database %s is available again", self.where)
         return connection
-
-    def _unavailable(self) -> StoreUnavailable:
-        if self._fault is None:
-            return StoreUnavailable(
-                f"All connections to the database {self.where} are busy: raise store.pool_size, or check what the "
-                "server is doing."
-            )
-        if not self._away:
-            self._away, self._prepared = True, None
-            _log.warning("the database %s is unavailable: %s", self.where, self._fault)
-        return as_unavailable(self._fault, self.where)
 
     def _note_attempt(self, fault: Exception | None) -> None:
         self._fault = fault
@@ -319,7 +316,7 @@ class _Left(Exception):
 
 
 @asynccontextmanager
-async def copied(
+async def copy_out(
     connection: Connection, sql: LiteralString, parameters: Sequence[object]
 ) -> AsyncGenerator[AsyncIterator[list[bytes]], None]:
     """Stream the answer to a query with one JSON column in pages, as of the moment when the context is entered.
@@ -358,12 +355,23 @@ def _page(connection: PGconn) -> PQGen[Page[bytes]]:
         elif length == 0:
             yield from _readable(connection)
         else:
-            yield from _ended(connection)
-            return Page(_without_line_feeds(rows), is_last=True)
-    return Page(_without_line_feeds(rows), is_last=False)
+            # All results must be read, else the connection could not be used again.
+            failures: list[PGresult] = []
+            while True:
+                while connection.is_busy():
+                    yield from _readable(connection)
+                result = connection.get_result()
+                if result is None:
+                    break
+                if result.status != ExecStatus.COMMAND_OK:
+                    failures.append(result)
+            if failures:
+                raise error_from_result(failures[0])
+            return Page(_strip_line_feeds(rows), is_last=True)
+    return Page(_strip_line_feeds(rows), is_last=False)
 
 
-def _without_line_feeds(rows: list[memoryview]) -> list[bytes]:
+def _strip_line_feeds(rows: list[memoryview]) -> list[bytes]:
     return [bytes(row[:-1]) for row in rows]
 
 
@@ -371,21 +379,6 @@ def _readable(connection: PGconn) -> PQGen[None]:
     while not (yield Wait.R):
         pass
     connection.consume_input()
-
-
-def _ended(connection: PGconn) -> PQGen[None]:
-    """Read all results at the end of an answer, without which the connection could not be used again."""
-    failures: list[PGresult] = []
-    while True:
-        while connection.is_busy():
-            yield from _readable(connection)
-        result = connection.get_result()
-        if result is None:
-            break
-        if result.status != ExecStatus.COMMAND_OK:
-            failures.append(result)
-    if failures:
-        raise error_from_result(failures[0])
 
 
 WRITE_WITHIN: Final = 5.0
@@ -440,7 +433,7 @@ class Silence:
 
 
 @contextmanager
-def limited(
+def limit_time(
     connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
 ) -> Generator[None, None, None]:
     """Cut the connection if the block takes longer than ``seconds``, so that callers see it as lost.
@@ -468,21 +461,15 @@ async def require_open(connection: AsyncConnection[TupleRow]) -> None:
     Raises:
         psycopg.OperationalError: the server has closed it.
     """
-    if _is_silent(connection):
-        return
-    await connection.execute("")  # reads the data: the end of the connection, or only a notice
-
-
-def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
     with _socket(connection) as probe:
         probe.setblocking(False)  # noqa: FBT003 the standard library's
         try:
             probe.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return True  # the usual case
+            return  # the usual case
         except OSError:
-            return False
-    return False
+            pass
+    await connection.execute("")  # reads the data: the end of the connection, or only a notice
 
 
 def _hang_up(connection: AsyncConnection[TupleRow], seconds: float, noticed: Callable[[float], None] | None) -> None:

@@ -5,7 +5,7 @@ read again, and only if all records are equal, the target may be used.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -54,36 +54,29 @@ async def copy_store(
         StoreUnavailable: a store cannot be used now. Copied records stay, and the copy can be resumed.
     """
     async with AsyncExitStack() as stack:
-        source_end = await stack.enter_async_context(_source(source))
-        target_end = await stack.enter_async_context(_target(target, now))
-        await _begin(source_end, target_end, resume=resume)
-        return await _Copy(source_end, target_end, progress, await source_end.count()).run()
-
-
-def _source(section: StoreSection) -> AbstractAsyncContextManager[End]:
-    if is_postgresql(section.url):
-        return postgres_source(address_of(section))
-    return sqlite_source(sqlite_path(section.url))
-
-
-def _target(section: StoreSection, now: Callable[[], datetime]) -> AbstractAsyncContextManager[End]:
-    if is_postgresql(section.url):
-        return postgres_target(address_of(section), now)
-    return sqlite_target(sqlite_path(section.url))
-
-
-async def _begin(source: End, target: End, *, resume: bool) -> None:
-    unfinished = await target.unfinished()
-    if unfinished is None:
-        if not await target.is_empty():
-            raise CopyRefused(f"{target.where} is not empty: name an empty store, so that no records are mixed")
-        await target.begin(source.where)
-    elif unfinished != source.where:
-        raise CopyRefused(
-            f"{target.where} holds an unfinished copy of {unfinished}: continue that copy, or name an empty store"
+        source_end: End = await stack.enter_async_context(
+            postgres_source(address_of(source)) if is_postgresql(source.url) else sqlite_source(sqlite_path(source.url))
         )
-    elif not resume:
-        raise CopyRefused(f"{target.where} holds an unfinished copy of {unfinished}: add --resume to continue it")
+        target_end: End = await stack.enter_async_context(
+            postgres_target(address_of(target), now)
+            if is_postgresql(target.url)
+            else sqlite_target(sqlite_path(target.url))
+        )
+        unfinished = await target_end.find_unfinished()
+        if unfinished is None:
+            if not await target_end.is_empty():
+                raise CopyRefused(f"{target_end.where} is not empty: name an empty store, so that no records are mixed")
+            await target_end.begin(source_end.where)
+        elif unfinished != source_end.where:
+            raise CopyRefused(
+                f"{target_end.where} holds an unfinished copy of {unfinished}: "
+                "continue that copy, or name an empty store"
+            )
+        elif not resume:
+            raise CopyRefused(
+                f"{target_end.where} holds an unfinished copy of {unfinished}: add --resume to continue it"
+            )
+        return await _Copy(source_end, target_end, progress, await source_end.count()).run()
 
 
 @dataclass(slots=True)
@@ -97,28 +90,22 @@ class _Copy:
     removed: list[str] = field(default_factory=list[str])
 
     async def run(self) -> Copied:
-        await self._copy()
-        await self.target.refill(self.source)
-        copied = await self._compare()
-        await self.target.finish()
-        return copied
-
-    async def _copy(self) -> None:
         done = 0
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
             async for wanted, stored in pairs:
                 done += wanted is not None
                 if wanted != stored:
-                    await self._write(wanted, stored)
+                    self.added += [wanted] if wanted is not None else []
+                    self.removed += [stored.record_id] if stored is not None else []
+                    if len(self.added) + len(self.removed) >= PAGE_SIZE:
+                        await self._flush()
                 if done % PAGE_SIZE == 0:
-                    self.progress.progressed("copying", done, self.total)
+                    self.progress.note_progress("copying", done, self.total)
         await self._flush()
-
-    async def _write(self, wanted: CopiedRecord | None, stored: CopiedRecord | None) -> None:
-        self.added += [wanted] if wanted is not None else []
-        self.removed += [stored.record_id] if stored is not None else []
-        if len(self.added) + len(self.removed) >= PAGE_SIZE:
-            await self._flush()
+        await self.target.refill(self.source)
+        copied = await self._compare()
+        await self.target.finish()
+        return copied
 
     async def _flush(self) -> None:
         if self.added or self.removed:
@@ -134,7 +121,7 @@ class _Copy:
                     raise CopyRefused(f"{self.target.where} differs from the source: {_difference(wanted, stored)}")
                 digest.add(wanted)
                 if digest.records % PAGE_SIZE == 0:
-                    self.progress.progressed("comparing", digest.records, self.total)
+                    self.progress.note_progress("comparing", digest.records, self.total)
         if digest.records != self.total:
             raise CopyRefused(
                 f"{counted(digest.records, 'record was', 'records were')} compared, "
@@ -213,5 +200,5 @@ async def contents(end: End, progress: Progress) -> Contents:
         for kept in page:
             digest.add(kept)
         after = page[-1].record_id
-        progress.progressed("checking", digest.records, total)
+        progress.note_progress("checking", digest.records, total)
     return Contents(digest.records, digest.text(), await end.row_counts(), await end.lake())

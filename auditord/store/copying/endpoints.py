@@ -121,20 +121,10 @@ class Touched(msgspec.Struct, frozen=True, gc=False):
     record_id: str
 
 
-def _id_of(entry: Entry) -> str:
-    return entry.record_id if isinstance(entry, Close) else entry.record.record_id
-
-
-def _provenance_of(entry: Entry) -> Provenance:
-    if entry.provenance is None:
-        raise AssertionError("an entry of the feed has no provenance")
-    return entry.provenance
-
-
 class Progress(Protocol):
     """Observes the progress of a copy."""
 
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         """Receive the number of records that have been copied or compared in a phase, and the total."""
         ...
 
@@ -241,14 +231,18 @@ class End(ABC):
         """Return the counts of records; None if none is released, so that the target can count its records itself."""
         return None if await self.lake() is None else await self.run(read_counts(None, self.dialect))
 
-    async def unforwarded(self) -> Mapping[str, Unforwarded] | None:
+    async def list_unforwarded(self) -> Mapping[str, Unforwarded] | None:
         """Return the changes that senders have yet to forward, by record id; None if no sender follows the feed."""
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
-        outbox = await self.run(read_outbox(None))
-        return {
-            _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
-        }
+        changes: dict[str, Unforwarded] = {}
+        for waiting in (await self.run(read_outbox(None))).entries:
+            entry = waiting.entry
+            if entry.provenance is None:
+                raise AssertionError("an entry of the feed has no provenance")
+            record_id = entry.record_id if isinstance(entry, Close) else entry.record.record_id
+            changes[record_id] = _OPERATIONS[type(entry)], entry.provenance
+        return changes
 
     async def last_number(self, table: Table) -> object:
         """Return the highest number that a numbered table has ever given to a row."""
@@ -260,10 +254,10 @@ class End(ABC):
         Raises:
             CopyRefused: it holds only a part of another store.
         """
-        if (unfinished := await self.unfinished()) is not None:
+        if (unfinished := await self.find_unfinished()) is not None:
             raise CopyRefused(f"{self.where} holds an unfinished copy of {unfinished}")
 
-    async def unfinished(self) -> str | None:
+    async def find_unfinished(self) -> str | None:
         """Return the source of the unfinished copy that this store holds, or None."""
         rows = await self._query("unfinished_copy")
         return str(rows[0][0]) if rows else None
@@ -295,7 +289,7 @@ class End(ABC):
 
         Cells of roll-ups are not copied: the daemon fills them from the records.
         """
-        counts, unforwarded = await source.counts(), await source.unforwarded()
+        counts, unforwarded = await source.counts(), await source.list_unforwarded()
         async with self._transaction():
             for table in TABLES:
                 await self._rows(f"DELETE FROM {self._schema}{table.name}", {})  # noqa: S608 literals
@@ -310,7 +304,14 @@ class End(ABC):
             await self.run(start_over_beside_released())
             await self._write_counts(counts)
             if unforwarded is not None:
-                await self._write_unforwarded(unforwarded)
+                # Senders begin at the end of the feed, so the changes that they have yet to forward are appended.
+                await self.run(add_consumer(SENDERS, await self._last_position()))
+                removals = list[Removed]()
+                for record_id, (operation, provenance) in sorted(unforwarded.items()):
+                    number = await self._senders.number(provenance)
+                    removals.append(Removed(record_id, operation, provenance.received_at, number))
+                await self.run(note_removals(removals))
+                await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
 
     async def _last_position(self) -> int:
         return int(str(await self._value("last_position")))
@@ -361,16 +362,6 @@ class End(ABC):
         for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
             await self.run(add_consumer(PREFIX + key, position))
             await self._insert(_COUNTS, [(key, *each) for each in values.items()])
-
-    async def _write_unforwarded(self, unforwarded: Mapping[str, Unforwarded]) -> None:
-        """Register the senders' consumer at the end of the feed, then append the changes that are not forwarded yet."""
-        await self.run(add_consumer(SENDERS, await self._last_position()))
-        removals = list[Removed]()
-        for record_id, (operation, provenance) in sorted(unforwarded.items()):
-            number = await self._senders.number(provenance)
-            removals.append(Removed(record_id, operation, provenance.received_at, number))
-        await self.run(note_removals(removals))
-        await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
 
     async def _look_up(self, make: Callable[[], Work[T]]) -> T:
         return await self.run(make())

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, AsyncServerCursor
 from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import translated
+from auditord.database.postgres.faults import translate_errors
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_scripts
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
@@ -41,7 +41,7 @@ async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", Non
         SchemaMismatch: its schema is not this version's.
         StoreUnavailable: the server does not answer.
     """
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         await require_current(connection, load_scripts(MIGRATIONS), address.where)
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -58,14 +58,14 @@ async def postgres_target(address: Address, now: Callable[[], datetime]) -> Asyn
         SchemaMismatch: its schema is newer, or the server is too old.
         StoreUnavailable: the server does not answer, or refuses a migration.
     """
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         await migrate(connection, load_scripts(MIGRATIONS), address.where, now)
         yield PostgresEnd(connection, address.where)
 
 
 @asynccontextmanager
-async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
-    with translated(address.where):
+async def _connect(address: Address) -> AsyncGenerator[Connection, None]:
+    with translate_errors(address.where):
         async with await AsyncConnection.connect(autocommit=True, **address.parameters()) as connection:
             await connection.execute(_SETTINGS)
             yield connection
@@ -85,7 +85,7 @@ class PostgresEnd(End):
         """Do work on the store."""
         return await run(self._connection, work)
 
-    async def exported_snapshot(self) -> str:
+    async def export_snapshot(self) -> str:
         """Return the name of the source's snapshot, which other sessions can use until the transaction ends."""
         ((name,),) = await self._rows("SELECT pg_export_snapshot()", {})
         return str(name)

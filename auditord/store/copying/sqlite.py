@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import LiteralString, TypeVar
 
-from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translated
+from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translate_errors
 from auditord.database.instants import to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.rows import PendingRecord
 from auditord.store.sql import Sql
-from auditord.store.sqlite.dialect import SqliteDialect, marked
-from auditord.store.sqlite.driver import QUERIES, named_values, run
+from auditord.store.sqlite.dialect import SqliteDialect, to_query
+from auditord.store.sqlite.driver import QUERIES, run, values_by_name
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.statements import SQLITE_WORDS
 from auditord.store.work import Work
@@ -34,7 +34,7 @@ async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         SchemaMismatch: it is another program's, or of another version.
         StoreUnavailable: it cannot be read.
     """
-    with closing(open_for_reading(path)) as connection, translated(path):
+    with closing(open_for_reading(path)) as connection, translate_errors(path):
         require_current(connection, load_migrations(MIGRATIONS), path)
         connection.execute("BEGIN")
         end = SqliteEnd(connection, path)
@@ -51,7 +51,7 @@ async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         StoreUnavailable: it cannot be written.
     """
     migrations = load_migrations(MIGRATIONS)
-    with closing(open_for_writing(path)) as connection, translated(path):
+    with closing(open_for_writing(path)) as connection, translate_errors(path):
         refuse_foreign(connection, migrations, path)
         set_up_writer(connection, None)
         migrate(connection, migrations, path)
@@ -77,13 +77,13 @@ class SqliteEnd(End):
             yield rows
 
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
-        statement, _ = marked(Sql(query))
+        statement, _ = to_query(Sql(query))
         values = [[to_micros(value) if isinstance(value, datetime) else value for value in row] for row in rows]
         self._connection.executemany(statement, values)
 
     async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
         moments = [None if moment is None else to_micros(moment) for moment in updated]
-        rows = [{**values, "updated_at": at} for values, at in zip(named_values(added), moments, strict=True)]
+        rows = [{**values, "updated_at": at} for values, at in zip(values_by_name(added), moments, strict=True)]
         self._connection.executemany(QUERIES["write_records"], rows)
 
     async def run(self, work: Work[T]) -> T:

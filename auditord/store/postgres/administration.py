@@ -10,11 +10,11 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import translated
+from auditord.database.postgres.faults import translate_errors
 from auditord.database.postgres.migrations import (
     Applied,
-    applied,
     as_script,
+    list_applied,
     migrate,
     refuse_newer,
     refuse_others,
@@ -68,7 +68,7 @@ async def migrate_database(
         StoreUnavailable: the server does not answer, or refuses a migration.
     """
     scripts = load_scripts(MIGRATIONS)
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         await refuse_shared_sessions(connection, address)
         return await migrate(connection, scripts, address.where, now, end_sessions=end_sessions, begins=begins)
 
@@ -80,7 +80,7 @@ async def refuse_daemons(address: Address) -> None:
         DaemonsConnected: another one is connected.
         StoreUnavailable: the server does not answer.
     """
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         await refuse_others(connection, address.where)
 
 
@@ -103,8 +103,8 @@ async def database_status(address: Address) -> DatabaseStatus:
         StoreUnavailable: the server does not answer.
     """
     scripts = load_scripts(MIGRATIONS)
-    async with _connected(address) as connection:
-        done = await applied(connection)
+    async with _connect(address) as connection:
+        done = await list_applied(connection)
         refuse_newer(len(done), scripts, address.where)
         version = connection.info.parameter_status("server_version") or ""
         relations = await (await connection.execute(_QUERIES["list_relations"])).fetchall()
@@ -120,7 +120,7 @@ async def clock_offset(address: Address, now: Callable[[], datetime]) -> timedel
     Raises:
         StoreUnavailable: the server does not answer.
     """
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         before = now()
         (clock,) = await _only(connection, "read_clock")
         after = now()
@@ -136,7 +136,7 @@ async def oldest_writer(address: Address) -> str | None:
     Raises:
         StoreUnavailable: the server does not answer.
     """
-    async with _connected(address) as connection:
+    async with _connect(address) as connection:
         found = await _only(connection, "oldest_writer")
     return str(found[0]) if found else None
 
@@ -147,8 +147,8 @@ async def _only(connection: AsyncConnection[TupleRow], name: str) -> TupleRow:
 
 
 @asynccontextmanager
-async def _connected(address: Address) -> AsyncGenerator[AsyncConnection[TupleRow], None]:
-    with translated(address.where):
+async def _connect(address: Address) -> AsyncGenerator[AsyncConnection[TupleRow], None]:
+    with translate_errors(address.where):
         connection = await AsyncConnection.connect(autocommit=True, **address.parameters())
         async with connection:
             yield connection

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from auditord.database.database import Batcher, Waiting, failed
+from auditord.database.database import Batcher, Waiting, make_failed
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store.rows import Bulk
@@ -57,7 +57,7 @@ class Batches(Generic[J]):
     def submit(self, change: J) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
         """Submit a change, and return a future of its outcome, set after the commit. Cancelling it undoes nothing."""
         if self._closed:
-            return failed(StoreUnavailable("The record store is closed."))
+            return make_failed(StoreUnavailable("The record store is closed."))
         outcome = self._batcher.put(change)
         if isinstance(change, Bulk) or not self._has_gathered:
             self._employ()

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.store.columns import COLUMNS, Part, compiled
+from auditord.store.columns import COLUMNS, Part, compile_function
 from auditord.store.rows import Amounts, Labels, PendingRecord
 from auditord_hookspecs import Provenance
 from auditord_hookspecs.wire import KEPT_PARTS
@@ -123,7 +123,7 @@ def _field(value: bytes) -> bytes:
 def _fields_of(part: Part) -> Callable[..., bytes]:
     encoded = [f"{each.type}({each.value})" for each in COLUMNS if each.part is part]
     types = {"smallint": _int2_or_null, "bigint": int8, "text": _text, "jsonb": _jsonb}
-    return compiled(f"b''.join(({', '.join(encoded)}))", part.value, **types)
+    return compile_function(f"b''.join(({', '.join(encoded)}))", part.value, **types)
 
 
 _encode_labels: Final = _fields_of(Part.LABELS)

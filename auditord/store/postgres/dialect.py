@@ -7,7 +7,7 @@ amounts are multiplied in two parts from the start, which is faster than ``numer
 Lists in the order of stop times need care if very many records share one. The index on stop times finds the newest
 records at once, but does not order those with the same stop time. All of them would be read to find the few with the
 last ids. If these few are likely to be found soon among the last ids of all records, the answer is assembled from parts
-(:func:`tied_stop`, :func:`in_parts`), each in the order of one index.
+(:func:`find_tied_stop`, :func:`in_parts`), each in the order of one index.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from auditord.store.conditions import compile_condition, compile_query
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import Columns, Sql, all_of, encoded, join, literal, repeated
+from auditord.store.sql import Columns, Sql, all_of, join, literal, quote_json, repeat
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import (
     AllOf,
@@ -160,17 +160,17 @@ class PostgresDialect(StoreDialect):
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
     @override
-    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+    def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
 
     @override
-    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         return [f"sum({column})", f"sum({column}_runtime)"], WHOLE, WHOLE
 
     @override
     def mentions(self, text: str) -> Sql:
-        return Sql("strpos(document, %s) > 0", (encoded(text),))
+        return Sql("strpos(document, %s) > 0", (quote_json(text),))
 
     @override
     def amounts_of(self, component: str) -> Sql:
@@ -208,7 +208,7 @@ class PostgresDialect(StoreDialect):
     @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
         """Return the condition that the list under a meta key has one of the values. The index on meta serves it."""
-        each = repeated("meta @> %s::jsonb", " OR ", len(values))
+        each = repeat("meta @> %s::jsonb", " OR ", len(values))
         return Sql(f"({each})", tuple([msgspec.json.encode({key: [value]}).decode() for value in values]))
 
     @override
@@ -341,7 +341,7 @@ _FIND: Final[LiteralString] = """(
 )"""
 
 
-def tied_stop(query: RecordQuery) -> Sql:
+def find_tied_stop(query: RecordQuery) -> Sql:
     """Return SQL for the stop time of very many records at which the answer ends; NULL if parts are of no use."""
     wanted = query.limit or 0
     if query.order.field is not SortField.STOP or not 0 < wanted <= _MOST:
@@ -353,7 +353,7 @@ def tied_stop(query: RecordQuery) -> Sql:
 
 
 def in_parts(query: RecordQuery, stop: datetime) -> Sql:
-    """Return the statement of a query in parts: before, at and after a stop time. Only fast for :func:`tied_stop`."""
+    """Return the statement of a query in parts: before, at and after the stop time of :func:`find_tied_stop`."""
     times = [TimeCompares(TimeField.STOP, each, stop) for each in (Comparison.LT, Comparison.EQUALS, Comparison.GT)]
     conditions: Sequence[Condition] = (*times, IsOpen())
     parts = [

@@ -16,7 +16,7 @@ from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import POSTGRES_VALUES, compiled
+from auditord.store.columns import POSTGRES_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
@@ -49,7 +49,7 @@ _FEW: Final = 200
 QUERIES: Final = postgres_statements()
 """All statements of the store."""
 
-_make_row: Final = compiled(
+_make_row: Final = compile_function(
     f"Row({', '.join(POSTGRES_VALUES.values())})",
     Row=msgspec.defstruct("Row", list(POSTGRES_VALUES), frozen=True, gc=False),
 )
@@ -79,32 +79,26 @@ def record_rows(pending: Iterable[PendingRecord]) -> str:
 
 async def _do(connection: Connection, step: Step) -> Any:  # Any: of the step's type
     if not isinstance(step, Atomic):
-        with _named_refusals():
-            return await _execute(connection, step)
+        with _translate_refusals():
+            match step:
+                case Statement(name, parameters):
+                    return await _rows(connection, QUERIES[name], parameters)
+                case ForEach(name, rows):
+                    return (await connection.execute(QUERIES[name], (as_json(rows),))).rowcount
+                case Records(name, pending):
+                    return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
+                case Compiled(statement):
+                    return await _rows(connection, statement.sql, statement.parameters)
+                case Computation(call):
+                    return await asyncio.to_thread(call)
     for _ in range(_ATTEMPTS):
         try:
-            with _named_refusals():
+            with _translate_refusals():
                 async with connection.transaction():
                     return await run(connection, step.make())
         except Overtaken:
             continue
     raise StoreUnavailable(f"Other transactions committed first {_ATTEMPTS} times in a row: try again.")
-
-
-async def _execute(
-    connection: Connection, step: Statement | ForEach | Records | Compiled | Computation
-) -> Any:  # Any: the answer is of the step's type
-    match step:
-        case Statement(name, parameters):
-            return await _rows(connection, QUERIES[name], parameters)
-        case ForEach(name, rows):
-            return (await connection.execute(QUERIES[name], (as_json(rows),))).rowcount
-        case Records(name, pending):
-            return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
-        case Compiled(statement):
-            return await _rows(connection, statement.sql, statement.parameters)
-        case Computation(call):
-            return await asyncio.to_thread(call)
 
 
 async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
@@ -125,7 +119,7 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk)
 async def _succeeds(addition: Awaitable[None]) -> bool:
     """Add records if all are new. Add nothing and return False if one of them is known or refused."""
     try:
-        with _named_refusals():
+        with _translate_refusals():
             await addition
     except (errors.UniqueViolation, Overtaken, Refused):
         return False
@@ -182,7 +176,7 @@ async def _rows(
 
 
 @contextmanager
-def _named_refusals() -> Generator[None, None, None]:
+def _translate_refusals() -> Generator[None, None, None]:
     """Translate errors about values and about other transactions into :class:`Refused` and :class:`Overtaken`."""
     try:
         yield

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
-from datetime import datetime
 from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
 from psycopg import AsyncRawCursor, AsyncServerCursor, capabilities
@@ -14,14 +13,14 @@ from typing_extensions import override
 from auditord.database.memory import HeldTurn, Occasion
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.faults import translated
+from auditord.database.postgres.faults import translate_errors
 from auditord.database.postgres.server import (
     ANSWER_WITHIN,
     PREPARE_WITHIN,
     READER_PATIENCE,
     WRITE_WITHIN,
-    copied,
-    limited,
+    copy_out,
+    limit_time,
 )
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
@@ -35,12 +34,12 @@ from auditord.store.lake import Released
 from auditord.store.planning import Change, Outcome, ids_of
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.dialect import PostgresDialect, follows_an_index, in_parts, tied_stop
+from auditord.store.postgres.dialect import PostgresDialect, find_tied_stop, follows_an_index, in_parts
 from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import Rolled, have_few, have_totals, rolled_part, users_wanted
+from auditord.store.rollups.scope import Rolled, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql, literal
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -139,7 +138,7 @@ class PostgresRecordStore(RecordStore):
         await self._server.open()
         self.rollups.wake()
 
-    async def refused(self) -> SchemaMismatch | StoreMismatch:
+    async def wait_for_refusal(self) -> SchemaMismatch | StoreMismatch:
         """Wait until a connection, perhaps hours later, finds the wrong store or schema. Return the error."""
         await self._server.refusal.wait()
         if self._server.refused is None:
@@ -155,11 +154,14 @@ class PostgresRecordStore(RecordStore):
             few = bool(users) and await run(connection, have_few(users, query.limit))
             compiled = compile_query(query, PostgresDialect(), few=few)
             in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
-            if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
-                compiled = in_parts(query, stop)
+            tied = find_tied_stop(query) if in_order else Sql("NULL")
+            parameters = ("off" if in_order else "on", *tied.parameters)
+            row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()
+            if row is not None and row[2] is not None:
+                compiled = in_parts(query, row[2])
             async with (
-                _released(connection) if query.released else nullcontext(Released()) as released,
-                copied(connection, compiled.sql, compiled.parameters) as pages,
+                _hold_released(connection) if query.released else nullcontext(Released()) as released,
+                copy_out(connection, compiled.sql, compiled.parameters) as pages,
             ):
                 yield pages, released
 
@@ -197,7 +199,7 @@ class PostgresRecordStore(RecordStore):
     @override
     async def turns(self) -> Sequence[HeldTurn]:
         async with self._server.connection(_CHECK_WITHIN) as connection:
-            return await turns.held(connection)
+            return await turns.list_turns(connection)
 
     async def position(self) -> LogPosition:
         """Return the server's position in its write-ahead log."""
@@ -214,20 +216,20 @@ class PostgresRecordStore(RecordStore):
     @override
     async def close(self) -> None:
         await self.rollups.close()
-        await self._sources.settled()
+        await self._sources.wait()
         await self._batches.close()
         await self._lookups.close()
         await self._server.close()
 
-    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+    async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         try:
             async with self._server.reader() as connection, _one_moment(connection):
                 await connection.execute(QUERIES["prepare_sums"])
-                rolled = await run(connection, rolled_part(query)) if from_cells else None
+                rolled = await run(connection, find_rolled_part(query)) if from_cells else None
                 released = await run(connection, read_released())
                 # With cells, few records are read, so that the question would take longer.
                 has_totals = rolled is not None or await run(connection, have_totals())
-                statement, parts = await asyncio.to_thread(_compiled, query, dialect, rolled, has_totals=has_totals)
+                statement, parts = await asyncio.to_thread(_compile, query, dialect, rolled, has_totals=has_totals)
                 folding = Folding(query, parts)
                 async with aclosing(_pages(connection, statement)) as pages:
                     async for page in pages:
@@ -266,13 +268,13 @@ class PostgresRecordStore(RecordStore):
     ) -> Sequence[Outcome] | Sequence[Sequence[Outcome]]:
         bulk = batch[0] if isinstance(batch[0], Bulk) else None
         within = WRITE_WITHIN * -(-len(bulk or batch) // _WRITTEN_WITHIN)
-        with translated(self._server.where), limited(connection, within, self._server.silence.notice):
+        with translate_errors(self._server.where), limit_time(connection, within, self._server.silence.notice):
             if bulk is not None:
                 return [await make_changes(connection, bulk)]
             return await make_changes(connection, [each for each in batch if not isinstance(each, Bulk)])
 
     async def _look_up(self, connection: Connection, ids: Sequence[str]) -> Sequence[_Found]:
-        with translated(self._server.where, reading=True), limited(connection, ANSWER_WITHIN):
+        with translate_errors(self._server.where, reading=True), limit_time(connection, ANSWER_WITHIN):
             rows = await run(connection, ask("get_documents", ids=as_json(ids)))
         found = {
             record_id: _Found(document and document.encode(), release is not None)
@@ -281,7 +283,7 @@ class PostgresRecordStore(RecordStore):
         return [found.get(each, _Found()) for each in ids]
 
 
-def _compiled(
+def _compile(
     query: AggregateQuery, dialect: StoreDialect, rolled: Rolled | None, *, has_totals: bool
 ) -> tuple[Sql, Sequence[Part]]:
     """Return the statement, with PostgreSQL's placeholders, and its parts.
@@ -319,7 +321,7 @@ async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _released(connection: Connection) -> AsyncGenerator[Released, None]:
+async def _hold_released(connection: Connection) -> AsyncGenerator[Released, None]:
     """Read which records are released, in a transaction that gives all reads within the context the same snapshot."""
     async with _one_moment(connection):
         yield await run(connection, read_released())
@@ -335,14 +337,6 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
     cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {compiled.sql}", compiled.parameters)
     ((found,),) = await cursor.fetchall()
     return bool(found[0]["Plan"]["Plan Rows"] < _FEW_TO_SORT)
-
-
-async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
-    """Let the planner sort or not. Return a stop time for :func:`in_parts`, or None."""
-    tied = tied_stop(query) if in_order else Sql("NULL")
-    parameters = ("off" if in_order else "on", *tied.parameters)
-    row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()
-    return None if row is None else row[2]
 
 
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:

@@ -21,8 +21,8 @@ import psycopg
 
 from auditord.database.memory import POLL_SECONDS, HeldTurn, Occasion, as_json
 from auditord.database.postgres import Connection, Server
-from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN, limited
+from auditord.database.postgres.faults import translate_errors
+from auditord.database.postgres.server import ANSWER_WITHIN, limit_time
 from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost, plain_errors
 from auditord_hookspecs.wire import format_time
 
@@ -94,7 +94,7 @@ class Turn:
 
     async def note_run(self, occasion: Occasion) -> None:
         """Save that a run for this occasion succeeded."""
-        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+        with translate_errors(self._where), limit_time(self._connection, ANSWER_WITHIN):
             await self.write(_NOTE, {"tick": occasion.tick, "daemon": occasion.daemon})
 
     async def write(self, statement: str, values: Mapping[str, object]) -> None:
@@ -107,7 +107,13 @@ class Turn:
             statement.encode(), {**values, "task": self._task, "fencing": self.fencing}
         )
         if cursor.rowcount != 1:
-            raise TurnLost(await self._loss())
+            holder = next((turn for turn in await list_turns(self._connection) if turn.task == self._task), None)
+            who = "another process" if holder is None else f"process {holder.process} on {holder.host}"
+            when = "" if holder is None else f" at {format_time(holder.since)}"
+            raise TurnLost(
+                f"{who} took over the turn{when}, since this daemon did not renew it for {LEASE:g} s; this run saves "
+                f"nothing more. Check the network to the database {self._where} and the load of this host."
+            )
 
     async def renew(self, taken: float) -> NoReturn:
         """Renew the lease until cancelled. Raise once another process has the turn (TurnLost), or may soon take it.
@@ -120,7 +126,10 @@ class Turn:
             await anyio.sleep_until(renewed + RENEWAL)
             started = anyio.current_time()
             try:
-                with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - started, SHORTEST)):
+                with (
+                    translate_errors(self._where),
+                    limit_time(self._connection, max(renewed + GIVE_UP - started, SHORTEST)),
+                ):
                     await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
             except StoreUnavailable as error:
                 raise StoreUnavailable(
@@ -133,22 +142,13 @@ class Turn:
         with (
             anyio.CancelScope(shield=True),
             suppress(psycopg.Error, TurnLost),
-            limited(self._connection, _RELEASE_WITHIN),
+            limit_time(self._connection, _RELEASE_WITHIN),
         ):
             await self.write(_RELEASE, {})
 
-    async def _loss(self) -> str:
-        holder = next((turn for turn in await held(self._connection) if turn.task == self._task), None)
-        who = "another process" if holder is None else f"process {holder.process} on {holder.host}"
-        when = "" if holder is None else f" at {format_time(holder.since)}"
-        return (
-            f"{who} took over the turn{when}, since this daemon did not renew it for {LEASE:g} s; this run saves "
-            f"nothing more. Check the network to the database {self._where} and the load of this host."
-        )
-
 
 @asynccontextmanager
-async def taken(
+async def hold_turn(
     connection: Connection, task: str, where: str, waiting: Callable[[], None], occasion: Occasion | None
 ) -> AsyncGenerator[Turn, None]:
     """Hold the turn of a plugin; see :meth:`auditord.store.store.RecordStore.memory`."""
@@ -163,7 +163,7 @@ async def taken(
         await turn.release()
 
 
-async def held(connection: Connection) -> Sequence[HeldTurn]:
+async def list_turns(connection: Connection) -> Sequence[HeldTurn]:
     """Return the turns that are held by any process."""
     return [HeldTurn(*row) for row in await (await connection.execute(_HELD)).fetchall()]
 
@@ -171,27 +171,10 @@ async def held(connection: Connection) -> Sequence[HeldTurn]:
 async def _take(
     connection: Connection, task: str, waiting: Callable[[], None], occasion: Occasion | None
 ) -> tuple[float, int]:
-    values = await _values(connection, task, occasion)
-    waits = False
-    while True:
-        began = anyio.current_time()
-        with limited(connection, ANSWER_WITHIN):
-            fencing = await _first(connection, _TAKE, values)
-            if fencing is not None:
-                return began, fencing
-            if (last := await _first(connection, _LAST, values)) is not None:
-                raise RanElsewhere(f"{task}: another daemon has run it at {format_time(last)}")
-        if not waits:
-            waiting()
-            waits = True
-        await anyio.sleep(POLL_SECONDS)
-
-
-async def _values(connection: Connection, task: str, occasion: Occasion | None) -> Mapping[str, object]:
-    with limited(connection, ANSWER_WITHIN):
+    with limit_time(connection, ANSWER_WITHIN):
         await connection.execute(_ASK, (task,))
         asked = await _first(connection, _NOW, {})
-    return {
+    values = {
         "task": task,
         "host": socket.gethostname(),
         "process": os.getpid(),
@@ -201,6 +184,19 @@ async def _values(connection: Connection, task: str, occasion: Occasion | None) 
         "tick": None if occasion is None else occasion.tick,
         "within": None if occasion is None else occasion.within,
     }
+    waits = False
+    while True:
+        began = anyio.current_time()
+        with limit_time(connection, ANSWER_WITHIN):
+            fencing = await _first(connection, _TAKE, values)
+            if fencing is not None:
+                return began, fencing
+            if (last := await _first(connection, _LAST, values)) is not None:
+                raise RanElsewhere(f"{task}: another daemon has run it at {format_time(last)}")
+        if not waits:
+            waiting()
+            waits = True
+        await anyio.sleep(POLL_SECONDS)
 
 
 async def _first(connection: Connection, statement: str, values: Mapping[str, object]) -> Any:  # Any: of any column
@@ -237,14 +233,14 @@ class PostgresMemory:
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
         """Return the state that was saved last, or None."""
-        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+        with translate_errors(self._where), limit_time(self._connection, ANSWER_WITHIN):
             row = await (await self._connection.execute(_LOAD, (self._task,))).fetchone()
         return None if row is None else json.loads(row[0])
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
         """Save the state."""
         values = {"value": as_json(state).decode(), "now": now}
-        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+        with translate_errors(self._where), limit_time(self._connection, ANSWER_WITHIN):
             if self._turn is None:
                 await self._connection.execute(_SAVE, {**values, "task": self._task})
             else:
@@ -266,5 +262,5 @@ async def memory(
             yield PostgresMemory(connection, task, server.where, None)
             return
         with plain_errors():
-            async with taken(connection, task, server.where, waiting, occasion) as turn:
+            async with hold_turn(connection, task, server.where, waiting, occasion) as turn:
                 yield PostgresMemory(connection, task, server.where, turn)

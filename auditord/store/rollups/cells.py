@@ -18,7 +18,7 @@ and a space.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
@@ -138,7 +138,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 def segments(begin: int, end: int) -> Sequence[Segment]:
     """Split the days from ``begin`` to before ``end`` into whole months, and single days before and after them."""
-    first = begin if begin == FIRST_DAY else _month_from(begin)
+    first = begin if begin in {FIRST_DAY, first_of_month(begin)} else first_of_month(first_of_month(begin) + 31)
     last = end if end == END else first_of_month(end)
     if first >= last:
         return [Segment(is_of_months=False, begin=begin, end=end)]
@@ -157,19 +157,14 @@ def segments_of_dates(begin: int, end: int) -> Sequence[Segment]:
     months = next((each for each in segments(first, max(first, last)) if each.is_of_months), None)
     if months is None:
         return [Segment(is_of_months=False, begin=begin, end=end)]
-    return [*_days_around(months, begin, end), months]
-
-
-def _days_around(months: Segment, begin: int, end: int) -> Iterator[Segment]:
-    """Yield the segments of days before and after months in a time zone.
-
-    Each segment of days overlaps the months by one day of UTC, since that day can also have records with dates outside
-    the months. The segment's date limit keeps records from being counted twice.
-    """
+    # Days before and after the months overlap them by one day of UTC, since that day can also have records with dates
+    # outside the months. The date limit of a segment keeps records from being counted twice.
+    days = list[Segment]()
     if begin < months.begin:
-        yield Segment(is_of_months=False, begin=begin, end=months.begin + 1, end_date=months.begin)
+        days.append(Segment(is_of_months=False, begin=begin, end=months.begin + 1, end_date=months.begin))
     if months.end < end:
-        yield Segment(is_of_months=False, begin=months.end - 1, end=end, first_date=months.end)
+        days.append(Segment(is_of_months=False, begin=months.end - 1, end=end, first_date=months.end))
+    return [*days, months]
 
 
 def day_with_number(number: int) -> date:
@@ -186,12 +181,6 @@ def number_of(day: date) -> int:
 def first_of_month(day: int) -> int:
     """Return the first day of the month that a day belongs to."""
     return number_of(day_with_number(day).replace(day=1))
-
-
-def _month_from(day: int) -> int:
-    """Return the day itself if it begins a month, else the first day of the next month."""
-    first = first_of_month(day)
-    return day if first == day else first_of_month(first + 31)
 
 
 def split_days(periods: Iterable[CalendarPeriod], begin: int, end: int) -> Sequence[int]:

@@ -16,7 +16,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from auditord.store.columns import AMOUNT_COLUMNS
-from auditord.store.conditions import shown_by_clocks
+from auditord.store.conditions import to_local_time
 from auditord.store.counting import PREFIX, count_slice
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import (
@@ -210,7 +210,7 @@ def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     merged: LiteralString = ", ".join(
         [
             *[f"{each.column} = {each.merged.format(table)}" for each in sums],
-            *[f"{end} = {_widened(end, table, dialect)}" for end in ends],
+            *[f"{end} = {_widen(end, table, dialect)}" for end in ends],
         ]
     )
     key: LiteralString = ", ".join(
@@ -231,7 +231,7 @@ def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     )
 
 
-def _widened(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> LiteralString:
+def _widen(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> LiteralString:
     wider = dialect.earlier if end.startswith("first") else dialect.later
     return wider.format(f"{table}.{end}", f"excluded.{end}")
 
@@ -287,7 +287,7 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     if of_components and dialect.labels != "document":
         columns = f"{columns}, document"
     versions = versions_between(columns, where, dialect.feed, dialect.removals)
-    dated = _dated(cells, versions, dialect)
+    dated = _add_days(cells, versions, dialect)
     labels = dialect.labels_of(cells.parts)
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
@@ -310,11 +310,11 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     return join("", [user_labels, Sql(" "), labels, component, dated, end])
 
 
-def _dated(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:
+def _add_days(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:
     """Add to versions the UTC day of their stop time, and by how many days the date in the set's zone is ahead."""
     ahead = Sql("0")
     if cells.zone_part is not None and (zone := zone_of_key(cells.zone_part)) is not None:
-        local = shown_by_clocks(Sql("stop_time"), clock_changes(zone), dialect)
+        local = to_local_time(Sql("stop_time"), clock_changes(zone), dialect)
         local_day, utc_day = dialect.day.format(local.sql), dialect.day.format("stop_time")
         ahead = Sql(f"({local_day} - {utc_day})", local.parameters)
     day = dialect.day.format("stop_time")

@@ -117,7 +117,7 @@ class Scope(msgspec.Struct, frozen=True):
     @property
     def may_split(self) -> bool:
         """True if days may belong to two periods."""
-        return any(self._zoned())
+        return any(self._periods_in_zones())
 
     @property
     def days(self) -> tuple[int, int, str | None]:
@@ -185,11 +185,11 @@ class Scope(msgspec.Struct, frozen=True):
 
     def split_days(self) -> Sequence[int]:
         """Return the days whose records fall into two periods of a time zone; see :func:`split_days`."""
-        return split_days(self._zoned(), self.begin, self.end)
+        return split_days(self._periods_in_zones(), self.begin, self.end)
 
-    def _zoned(self) -> Iterator[CalendarPeriod]:
+    def _periods_in_zones(self) -> Iterator[CalendarPeriod]:
         """Return the periods whose days the cells do not distinguish."""
-        return (by for by in _zoned(self.query) if key_of_zone(by.zone) not in self.cells.parts)
+        return (by for by in _periods_in_zones(self.query) if key_of_zone(by.zone) not in self.cells.parts)
 
     def _only(self, stopped: Condition) -> AggregateQuery:
         return replace(self.query, where=AllOf((self.rest, stopped)))
@@ -212,7 +212,7 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
         else:
             others.append(condition)
     rest = AllOf(tuple(others))
-    wanted = {key_of_zone(by.zone) for by in _zoned(query)}
+    wanted = {key_of_zone(by.zone) for by in _periods_in_zones(query)}
     of_zones = [each for each in sets if not wanted.isdisjoint(each.parts) and each.filled_from == FIRST_DAY]
     of_zones.sort(key=lambda each: len(each.parts))  # the fewest cells
     for cells in (*of_zones, *sets):
@@ -245,7 +245,7 @@ class Rolled(msgspec.Struct, frozen=True):
     is_far_behind: bool = False
 
 
-def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
+def find_rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     """Return the part of a query that roll-ups answer. Call it in the transaction that answers the query."""
     if query.window is not None:
         return None
@@ -336,7 +336,7 @@ def _is_about_users(condition: Leaf) -> bool:
     return isinstance(condition, _ABOUT_META) and condition.key == _USER_KEY
 
 
-def _zoned(query: AggregateQuery) -> Iterator[CalendarPeriod]:
+def _periods_in_zones(query: AggregateQuery) -> Iterator[CalendarPeriod]:
     """Return the periods in time zones whose days differ from those of UTC."""
     return (by for by in query.by if isinstance(by, CalendarPeriod) and clock_changes(by.zone))
 

@@ -102,7 +102,7 @@ class Upkeep:
         """The size of the slice that is being folded, or of the last one if it failed."""
         self._task: asyncio.Task[None] | None = None
 
-    def noted(self, records: int) -> None:
+    def note(self, records: int) -> None:
         """Count records that a write has changed, and start folding if there are many or writes pause."""
         self._noted += records
         if not self._is_ours:
@@ -122,10 +122,6 @@ class Upkeep:
             self.wake()
         elif self._noted:
             self._start_quiet_timer()
-
-    def redacted(self) -> None:
-        """Fold soon after a redaction, so that no cell or removal keeps the removed values."""
-        self.wake()
 
     def wake(self) -> None:
         """Start the background task, or make the running one look again."""
@@ -185,17 +181,15 @@ class Upkeep:
                 is_all = await self._write(partial(atomic, fold), is_long=True)
                 self._failed_size = None
                 took = loop.time() - began
-                size = self._next_size(size, took, is_busy=bool(self._noted or noted))
+                limits = self.limits
+                wanted = limits.slice_seconds if self._noted or noted else 10 * limits.slice_seconds
+                if took < wanted / 2:
+                    size *= 2
+                elif took >= wanted:
+                    size //= 2
+                size = max(limits.smallest, min(limits.largest, size))
                 if self._noted and not is_all:
                     await asyncio.sleep(took)  # leave half of the time to other writers
-
-    def _next_size(self, size: int, took: float, *, is_busy: bool) -> int:
-        limits = self.limits
-        wanted = limits.slice_seconds if is_busy else 10 * limits.slice_seconds
-        return max(
-            limits.smallest,
-            min(limits.largest, 2 * size if took < wanted / 2 else size if took < wanted else size // 2),
-        )
 
     async def _work(self) -> None:
         behind = True
@@ -221,10 +215,10 @@ class Upkeep:
 
 def start_over_beside_released() -> Work[None]:
     """Drop all cells, so that they are filled from stored records, but not for days that may have released ones."""
-    yield from start_over((yield from _released_to()))
+    yield from start_over((yield from _day_after_released()))
 
 
-def _released_to() -> Work[int]:
+def _day_after_released() -> Work[int]:
     """Return the day after the last released record. The feed lacks some records of earlier days.
 
     No record is released until the transaction ends. Else the new cells could lack it.
@@ -236,7 +230,7 @@ def _released_to() -> Work[int]:
 
 
 def _set_keys(keys: Sequence[str]) -> Work[bool]:
-    return (yield from set_keys(keys, (yield from _released_to())))
+    return (yield from set_keys(keys, (yield from _day_after_released())))
 
 
 def _log_fault(task: "asyncio.Task[None]") -> None:

@@ -22,7 +22,7 @@ from auditord.store.aggregates import WHOLE, Limbs, Overflow, Row
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
+from auditord.store.sql import OPERATORS, Sql, join, quote_json, repeat
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 from auditord_hookspecs.vocabulary import share_of
@@ -171,7 +171,7 @@ class SqliteDialect(StoreDialect):
 
     @override
     def mentions(self, text: str) -> Sql:
-        return Sql("instr(document, %s) > 0", (encoded(text),))
+        return Sql("instr(document, %s) > 0", (quote_json(text),))
 
     @override
     def amounts_of(self, component: str) -> Sql:
@@ -209,11 +209,11 @@ class SqliteDialect(StoreDialect):
 
     @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        likely = repeated("instr(document, %s) > 0", " OR ", len(values))
+        likely = repeat("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
             f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value {_is_one_of(values)}))",
-            (*map(encoded, values), key, *values),
+            (*map(quote_json, values), key, *values),
         )
 
     @override
@@ -263,13 +263,13 @@ class SqliteDialect(StoreDialect):
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
     @override
-    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+    def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         runtimes, limbs = sum_of("runtime", is_exact=self.is_exact)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
 
     @override
-    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         amounts, limbs = sum_of(column, is_exact=self.is_exact)
         highs, high_limbs = sum_of(f"{column}_high", is_exact=self.is_exact)
         lows, low_limbs = sum_of(f"{column}_low", is_exact=self.is_exact)
@@ -302,7 +302,7 @@ class SqliteDialect(StoreDialect):
 def other_times(query: RecordQuery) -> Sql | None:
     """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
-    compared = fold(query.where, _compared_times, _joined, lambda _: [])
+    compared = fold(query.where, _list_times, _concatenate, lambda _: [])
     if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
         return None
     dialect = SqliteDialect()
@@ -319,11 +319,11 @@ def perhaps_of(users: Sequence[str]) -> Sql:
     return Sql(f"position IN (SELECT position FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
 
 
-def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:
+def _list_times(leaf: Leaf) -> Sequence[TimeCompares]:
     return [leaf] if isinstance(leaf, TimeCompares) else []
 
 
-def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
+def _concatenate(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
     return [each for part in parts for each in part]
 
 
@@ -354,13 +354,13 @@ def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
     return page
 
 
-def marked(statement: Sql) -> Query:
+def to_query(statement: Sql) -> Query:
     """Return a statement with SQLite's placeholders, and its parameters."""
     return statement.sql.replace("%s", "?"), statement.parameters
 
 
 def _is_one_of(values: Sequence[str]) -> LiteralString:
-    return "= %s" if len(values) == 1 else f"IN ({repeated('%s', ', ', len(values))})"
+    return "= %s" if len(values) == 1 else f"IN ({repeat('%s', ', ', len(values))})"
 
 
 def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State:

@@ -12,11 +12,11 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import SQLITE_VALUES, compiled
+from auditord.store.columns import SQLITE_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
-from auditord.store.sqlite.dialect import marked
+from auditord.store.sqlite.dialect import to_query
 from auditord.store.statements import sqlite_statements
 from auditord.store.work import (
     Atomic,
@@ -38,8 +38,10 @@ QUERIES: Final = sqlite_statements()
 
 Values: TypeAlias = tuple[object, ...]
 
-_values: Final = compiled(f"({', '.join(SQLITE_VALUES.values())},)")
-_named_values: Final = compiled(f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})")
+_values: Final = compile_function(f"({', '.join(SQLITE_VALUES.values())},)")
+_named_values: Final = compile_function(
+    f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})"
+)
 
 _TOGETHER: Final = (500, 50, 5, 1)
 """Sizes of the statements that add records; the largest that fits is used. After each statement, this thread waits for
@@ -77,19 +79,19 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # noqa: PLR0911 one
     try:
         match step:
             case Statement(name, parameters):
-                bound = {key: _bound(value) for key, value in parameters.items()}
+                bound = {key: _convert(value) for key, value in parameters.items()}
                 return connection.execute(QUERIES[name], bound).fetchall()
             case ForEach(name, rows):
                 values: Iterable[tuple[object, ...]] = map(msgspec.structs.astuple, rows)
                 if not _is_plain(type(rows[0])):
-                    values = (tuple(map(_bound, row)) for row in values)
+                    values = (tuple(map(_convert, row)) for row in values)
                 return connection.executemany(QUERIES[name], values).rowcount
             case Records("insert_records", pending):
                 return _insert_rows(connection, record_values(pending))
             case Records(name, pending):
-                return connection.executemany(QUERIES[name], named_values(pending)).rowcount
+                return connection.executemany(QUERIES[name], values_by_name(pending)).rowcount
             case Compiled(statement):
-                return connection.execute(*marked(statement)).fetchall()
+                return connection.execute(*to_query(statement)).fetchall()
             case Computation(call):
                 return call()
             case Atomic(make):
@@ -162,7 +164,7 @@ def record_values(pending: Iterable[PendingRecord]) -> list[Values]:
     return [_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
 
-def named_values(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
+def values_by_name(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
     """Return the values of records by the names of columns."""
     return [_named_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
@@ -173,7 +175,7 @@ def _is_plain(row: type[msgspec.Struct]) -> bool:
     return all(field.type in {int, str, int | None, str | None} for field in msgspec.structs.fields(row))
 
 
-def _bound(value: object) -> object:
+def _convert(value: object) -> object:
     if isinstance(value, datetime):
         return to_micros(value)
     return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value

@@ -26,17 +26,17 @@ from auditord.store.lake import Released
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_lake, read_released
-from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, have_totals, rolled_part, users_wanted
+from auditord.store.rollups.scope import FEW_TO_SORT, Scope, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
     SumOfShares,
-    marked,
     noticing_overflow,
     other_times,
     perhaps_of,
     take_rows,
+    to_query,
 )
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -131,7 +131,7 @@ class SqliteRecordStore(RecordStore):
         def make(connection: sqlite3.Connection) -> Query:
             if query.released:
                 released[0] = run(connection, read_released())
-            return marked(_compiled(connection, query))
+            return to_query(_compile(connection, query))
 
         async with self._database.stream(make, _take_documents) as pages:
             yield pages, released[0]
@@ -168,7 +168,7 @@ class SqliteRecordStore(RecordStore):
     @override
     async def close(self) -> None:
         await self.rollups.close()
-        await self._sources.settled()
+        await self._sources.wait()
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
@@ -183,7 +183,7 @@ class SqliteRecordStore(RecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+    async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
 
         def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # runs in a reader's thread, since thousands of groups take long
@@ -192,14 +192,14 @@ class SqliteRecordStore(RecordStore):
             return page
 
         def make(connection: sqlite3.Connection) -> Query:
-            rolled = run(connection, rolled_part(query)) if from_cells else None
+            rolled = run(connection, find_rolled_part(query)) if from_cells else None
             has_totals = (rolled is not None and rolled.has_removals) or run(connection, have_totals())
             if has_totals and query.window is not None:  # only then, since it expires all prepared statements
                 connection.create_aggregate("sum_of_shares", 5, SumOfShares)
             compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
             scope = None if rolled is None else rolled.scope
             made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
-            return marked(compiled.statement)
+            return to_query(compiled.statement)
 
         with noticing_overflow():
             async with self._database.stream(make, fold) as pages:
@@ -209,7 +209,7 @@ class SqliteRecordStore(RecordStore):
         return Sums(await asyncio.to_thread(folding.result), released, scope)
 
 
-def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
+def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     """Compile a query, choosing a plan by the number of records that it may match."""
     if run(connection, has_none(query.where)):
         query = replace(query, where=AnyOf())
@@ -260,7 +260,7 @@ def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
     if times is None:
         return False
     count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
-    ((found,),) = connection.execute(*marked(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
+    ((found,),) = connection.execute(*to_query(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
     return bool(found < FEW_TO_SORT)
 
 

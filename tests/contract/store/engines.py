@@ -11,7 +11,7 @@ from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, row
 from auditord.lake.engines import records_of, sums_of
 from auditord.lake.schema import SCHEMA, rows_of
 from auditord.store.lake import LakeRecord
-from auditord.store.reading import decoded
+from auditord.store.reading import decode_pages
 from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import encode_record
@@ -53,7 +53,7 @@ class LakeEngine:
 
     async def _copy(self, stored: Stream) -> None:
         async with stored(RecordQuery()) as pages:
-            records = [record async for record in decoded(pages)]
+            records = [record async for record in decode_pages(pages)]
         copies = [
             LakeRecord(record, encode_record(record).decode(), record.start_time, None, "", "") for record in records
         ]

@@ -211,7 +211,7 @@ class MemoryRecordStore(RecordStore):
 
         yield pages(), Released()
 
-    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+    async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         raise AssertionError("sums are tested with the databases")
 
     async def counts(self) -> RecordCounts:

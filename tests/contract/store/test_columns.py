@@ -29,7 +29,7 @@ from auditord.store.columns import (
     SQLITE_COLUMNS,
     SQLITE_VALUES,
     Column,
-    compiled,
+    compile_function,
 )
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store
@@ -147,7 +147,7 @@ def check_row(url: str, row: Row, record: Record, *, is_full: bool = True) -> No
     """Check that a row has in every column what the table of columns reads of the record, and nothing is empty."""
     values = SQLITE_VALUES if url.startswith("sqlite") else POSTGRES_VALUES
     pending = make_pending(record, FIRST, SAME_RUN, source=row["source_id"], score_set=row["score_set"])
-    read = compiled(f"dict({', '.join([f'{name}={value}' for name, value in values.items()])})")
+    read = compile_function(f"dict({', '.join([f'{name}={value}' for name, value in values.items()])})")
     expected = read(pending, record, pending.row, pending.row.labels, pending.row.amounts)
     wanted = {name: value for name, value in expected.items() if name in row}
     if is_full:
@@ -198,7 +198,7 @@ async def test_a_copy_writes_every_column_of_the_other_database(tmp_path: Path, 
 
 
 class _Silent:
-    def progressed(self, phase: str, done: int, total: int) -> None:
+    def note_progress(self, phase: str, done: int, total: int) -> None:
         pass
 
 

@@ -125,9 +125,9 @@ async def test_release_and_recall_are_no_changes(store: RecordStore) -> None:
     store.lake = memory = MemoryLake()
     first = await batch_behind(store, 0)
     assert await release(store, memory, ["before"], START + 2 * HOUR) == 0  # the lake has not said that it has it
-    kept = list((await store.released()).recalled)
+    kept = list((await store.list_released()).recalled)
     assert (await batch_behind(store, first.number)).is_empty
-    assert await store.recalled_and_kept(first.number) == kept
+    assert await store.list_recalled_and_kept(first.number) == kept
     await store.forget_recalled(kept, 1, snapshot(2))
     assert await release(store, memory, ["before"], START + 2 * HOUR) == 1
     assert (await batch_behind(store, first.number)).is_empty

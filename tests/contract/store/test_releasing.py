@@ -66,7 +66,7 @@ async def test_records_of_both_places_are_read_at_the_same_time(store: RecordSto
 
 
 async def recalled(store: RecordStore) -> Sequence[ReleasedRow]:
-    return list((await store.released()).recalled)
+    return list((await store.list_released()).recalled)
 
 
 async def put(store: RecordStore, *records: Record) -> None:
@@ -221,7 +221,7 @@ async def test_corrections_and_deletions_work_as_ever(store: RecordStore) -> Non
     assert await store.amend([correction, deletion], ALICE) == [Amended.DONE, Amended.DONE]
     assert await store.get("job-1") == encode_record(right)
     assert [version.action for version in await store.history("job-2")] == [Action.DELETE]
-    assert await store.deleted(["job-1", "job-2"]) == {"job-2"}
+    assert await store.find_deleted(["job-1", "job-2"]) == {"job-2"}
     assert await store.add(finished("job-2"), ALICE, SAME_RUN) is Verdict.ADDED  # the id is free
     assert {each.record_id for each in await recalled(store)} == {"job-1", "job-2"}
 
@@ -256,4 +256,4 @@ async def test_a_record_stays_until_every_consumer_has_read_it(store: RecordStor
     await store.fill_lake("a-table")  # has not read anything yet
     assert await release(store, MemoryLake(), ["job-1"], START + MONTH) == 0
     assert await texts(store) == [encode_record(finished())]
-    assert {row.record_id for row in (await store.released()).recalled} == {"job-1"}
+    assert {row.record_id for row in (await store.list_released()).recalled} == {"job-1"}

@@ -184,7 +184,7 @@ async def check_rows(daemon: Daemon, store: RecordStore, table: LakeTable) -> No
     wanted = {record_id: encode_record(each).decode() for record_id, each in daemon.ledger.items()}
     assert rows(table, daemon.name) == wanted
     verified = await verify(store, table, daemon.name)
-    assert (verified.findings, (await store.released()).recalled) == ([], frozenset())
+    assert (verified.findings, (await store.list_released()).recalled) == ([], frozenset())
     await check_sums(daemon, store)
 
 

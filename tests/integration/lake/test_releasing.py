@@ -192,13 +192,13 @@ async def test_whatever_happens_to_a_released_record_it_counts_once(
         assert await store.recall(["job-14"]) == 1
         await check(store, table, [*records.values()])
         assert await run(store, table, "a", march) == 3  # but for the one that stopped later, and the deleted one
-        assert ((await store.released()).recalled, (await store.lake_state()).records) == (frozenset(), 43)
+        assert ((await store.list_released()).recalled, (await store.lake_state()).records) == (frozenset(), 43)
         await check(store, table, [*records.values()])
 
         assert await store.recall([f"job-{number}" for number in range(20)]) == 18
         await store.catch_up()
         assert await run(store, table, "a", 0) == 0  # they are to stay now
-        assert ((await store.released()).recalled, (await store.lake_state()).records) == (frozenset(), 25)
+        assert ((await store.list_released()).recalled, (await store.lake_state()).records) == (frozenset(), 25)
         await check(store, table, [*records.values()])
 
 
@@ -422,7 +422,7 @@ async def test_a_full_sync_that_begins_late_deletes_no_released_record(host: Hos
     async with host.opened() as (store, table):
         await put(store, records)
         await sync(store, table, "a", LOG)
-        begun = table.position("a"), await store.released()
+        begun = table.position("a"), await store.list_released()
         assert await run(store, table, "a", MARCH) > 0
         with pytest.raises(LakeMoved):
             table.forget("a", *begun)
@@ -456,7 +456,7 @@ async def test_records_that_another_consumer_has_not_read_are_not_marked(url: st
             assert await run(store, table, "a", MARCH) == 0
             position = table.position("a")
             assert position is not None
-            assert (position.release, (await store.released()).recalled) == (0, frozenset())
+            assert (position.release, (await store.list_released()).recalled) == (0, frozenset())
         await store.forget_outbox((await store.outbox(100)).position)
         await put(store, [*map(job, range(20, 40))])
         assert await run(store, table, "a", MARCH) == 20

@@ -16,7 +16,7 @@ from psycopg import sql
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
 from auditord.database.postgres.address import address_of
-from auditord.database.postgres.server import copied
+from auditord.database.postgres.server import copy_out
 from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
@@ -260,7 +260,7 @@ async def test_a_statement_that_fails_behind_its_first_rows_fails_the_answer(pos
     seen: list[bytes] = []
 
     async def read_all() -> None:
-        async with copied(connection, failing, ()) as pages:
+        async with copy_out(connection, failing, ()) as pages:
             async for page in pages:
                 seen.extend(page)
 
@@ -269,7 +269,7 @@ async def test_a_statement_that_fails_behind_its_first_rows_fails_the_answer(pos
             with pytest.raises(psycopg.errors.DivisionByZero):
                 await read_all()
             assert seen
-            async with copied(connection, "SELECT 'x' FROM generate_series(1, 3)", ()) as pages:
+            async with copy_out(connection, "SELECT 'x' FROM generate_series(1, 3)", ()) as pages:
                 assert [page async for page in pages] == [[b"x"] * 3]
 
 

@@ -30,7 +30,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> After:
     """Lets something happen when a statement of a transaction has been executed the first time; gives its result."""
 
     def arrange(name: str, happens: Callable[[], Awaitable[bool]]) -> Sequence[bool]:
-        execute: Any = vars(driver)["_execute"]  # of one step of a transaction
+        execute: Any = vars(driver)["_do"]  # of one step of a transaction
         happened: list[bool] = []
 
         async def executing(connection: Connection, step: Any) -> Any:
@@ -39,7 +39,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> After:
                 happened.append(await happens())
             return answer
 
-        monkeypatch.setattr(driver, "_execute", executing)
+        monkeypatch.setattr(driver, "_do", executing)
         return happened
 
     return arrange

@@ -23,7 +23,7 @@ RECORDS = [Record(f"job-{number}", START, ()) for number in range(64)]
 
 
 async def test_64_reads_are_a_few_statements(new_postgres_url: Callable[[], str], monkeypatch: Any) -> None:
-    execute: Any = vars(driver)["_execute"]
+    execute: Any = vars(driver)["_do"]
     asked = 0
 
     async def counting(connection: Any, step: Any) -> Any:
@@ -33,7 +33,7 @@ async def test_64_reads_are_a_few_statements(new_postgres_url: Callable[[], str]
 
     async with open_store(new_postgres_url(), counted_keys=()) as store:
         await store.add_all(RECORDS, Provenance(START), Duplicates.SAME_RUN, atomic=True)
-        monkeypatch.setattr(driver, "_execute", counting)
+        monkeypatch.setattr(driver, "_do", counting)
         for _ in range(3):
             found = await asyncio.gather(*(store.get(each.record_id) for each in RECORDS))
             assert found == list(map(encode_record, RECORDS))

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from auditord.config.model import StoreSection
-from auditord.database.postgres.faults import translated
+from auditord.database.postgres.faults import translate_errors
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance
 from auditord.store.checks import check_replica
@@ -214,9 +214,9 @@ def test_a_daemon_goes_on_when_its_replica_ends(url: str, standby: OwnServer, tm
 
 def test_a_read_that_the_replica_ends_is_one_that_the_primary_answers() -> None:
     """By this error a standby ends a query for the sake of what it has to take over."""
-    with pytest.raises(StoreUnavailable), translated("there", reading=True):
+    with pytest.raises(StoreUnavailable), translate_errors("there", reading=True):
         raise psycopg.errors.SerializationFailure("canceling statement due to conflict with recovery")
-    with pytest.raises(psycopg.errors.SerializationFailure), translated("there"):
+    with pytest.raises(psycopg.errors.SerializationFailure), translate_errors("there"):
         raise psycopg.errors.SerializationFailure("could not serialize access")
 
 

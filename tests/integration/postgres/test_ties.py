@@ -9,7 +9,7 @@ import pytest
 
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
-from auditord.store.postgres.dialect import in_parts, tied_stop
+from auditord.store.postgres.dialect import find_tied_stop, in_parts
 from auditord.store.sql import Sql
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
@@ -30,7 +30,7 @@ def ordered(limit: int, descending: bool) -> RecordQuery:  # noqa: FBT001 as the
 
 
 def asked(query: RecordQuery) -> Sql:
-    tied = tied_stop(query)
+    tied = find_tied_stop(query)
     return Sql(f"SELECT {tied.sql}", tied.parameters)
 
 

@@ -14,13 +14,13 @@ from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
     SumOfShares,
-    marked,
     noticing_overflow,
     pieces,
     product_sum,
     split_product_sum,
     sum_of,
     take_rows,
+    to_query,
     whole,
 )
 from auditord.store.sqlite.store import MIGRATIONS
@@ -55,7 +55,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def plan(connection: sqlite3.Connection, query: aggregates.AggregateQuery) -> list[str]:
     statement = compile_aggregate(query, SqliteDialect(windowed=query.window is not None)).statement
-    sql, parameters = marked(statement)
+    sql, parameters = to_query(statement)
     steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [step for *_, step in steps if " records " in step]
 

@@ -89,7 +89,7 @@ async def test_those_who_ask_go_on_in_their_order() -> None:
     await asyncio.sleep(0)
     assert done == []
     tables.going.set()
-    await sources.settled()
+    await sources.wait()
     await asyncio.gather(*tasks)
     assert done == ["new", "known", "newer"]
 
