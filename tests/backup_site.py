@@ -78,7 +78,7 @@ class Site:
         async with self.opened() as (spool, _):
             for number in range((await spool.checkpoint("slurm") or 0) + 1, jobs + 1):
                 name = f"job-{number}"
-                if not await spool.seen("slurm", [name]):
+                if not await spool.find_seen("slurm", [name]):
                     seen = {name: NOW + timedelta(days=999)}
                     await spool.enqueue("slurm", Batch([make_record(name)], checkpoint=number, seen=seen), ["local"])
 

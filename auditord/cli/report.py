@@ -35,7 +35,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
-from auditord_hookspecs.terminal import check_period, escaped, say, write
+from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
@@ -321,7 +321,7 @@ def _by_bins(report: Report) -> Table:
     named = largest(report, _COLUMNS)
     totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
     unit = report.question.bin
-    table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
+    table = new_table(unit.value if unit else "", *(escape(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
     nothing, parts = zero(report.question.measures), parts_of(report.question, report.bins)
     for begin in report.bins:
@@ -398,7 +398,7 @@ def _print_chart(report: Report, most: int | None) -> None:
     if report.bins and not measure.ratio:
         _print_bins(console, report, measure)
     else:
-        named = [(escaped(name), row) for name, row in largest(report, most or 20)]
+        named = [(escape(name), row) for name, row in largest(report, most or 20)]
         label = min(max(len(name) for name, _ in named), 24)
         longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
         for name, row in named:
@@ -427,7 +427,7 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
         bar.append(f" {format_figure(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
         console.print(bar, overflow="crop", no_wrap=True)
     for at, (name, row) in enumerate(series):
-        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
+        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escape(name)} ", "default")
         console.print(legend.append(format_figure(row.total[0], measure), "default"))
 
 

@@ -189,9 +189,9 @@ class SpoolCollectorContext(InstanceContext):
         """The instance's private folder, created on first use."""
         return own_folder(self.spool.state_dir, self.instance)
 
-    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+    async def find_seen(self, keys: Collection[str]) -> frozenset[str]:
         """Return the keys among these that are remembered from earlier batches."""
-        return await self.spool.seen(self.instance, keys)
+        return await self.spool.find_seen(self.instance, keys)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """Return the values that earlier batches have stored."""

@@ -343,7 +343,7 @@ class Spool:
             return None if since is None else from_micros(since)
         return None
 
-    async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
+    async def find_seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return the keys that a collector has asked to remember and that have not expired."""
         wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
         return frozenset(await self._rows(itemgetter(0), _SEEN, *wanted))

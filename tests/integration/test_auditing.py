@@ -338,7 +338,7 @@ async def test_a_repair_remembers_the_runs_that_it_stores(audited: AuditedDaemon
     ]
     assert (await audited.audit(repair=True)).repaired == 1
     async with Spool.opened(audited.folder / "state", audited.now) as spool:
-        assert await spool.seen("jobs", ["run 1", "run 2", "run 5"]) == {"run 1", "run 5"}
+        assert await spool.find_seen("jobs", ["run 1", "run 2", "run 5"]) == {"run 1", "run 5"}
 
 
 async def test_jobs_in_quarantine_that_the_source_does_not_list_are_counted(audited: AuditedDaemon) -> None:

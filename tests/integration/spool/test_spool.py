@@ -372,10 +372,10 @@ async def test_seen_keys_expire(spool: Spool, clock: Clock) -> None:
     await spool.enqueue("slurm", Batch(seen={"1": NOON + SECOND, "2": NOON + 9 * SECOND}), [])
     await spool.enqueue("slurm", Batch(seen={"2": NOON + 2 * SECOND}), [])
     many = [str(number) for number in range(100_000)]
-    assert await spool.seen("slurm", many) == {"1", "2"}
-    assert await spool.seen("other", many) == frozenset()
+    assert await spool.find_seen("slurm", many) == {"1", "2"}
+    assert await spool.find_seen("other", many) == frozenset()
     clock.moment += 3 * SECOND
-    assert await spool.seen("slurm", many) == {"2"}
+    assert await spool.find_seen("slurm", many) == {"2"}
 
 
 async def test_pending_values_stay_until_forgotten(spool: Spool) -> None:
