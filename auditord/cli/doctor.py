@@ -29,7 +29,7 @@ from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import AuditordError, Context, InstanceConfig
 from auditord_hookspecs.arguments import HIDDEN, hide_in_text
 from auditord_hookspecs.checks import Check, Finding, Severity
-from auditord_hookspecs.terminal import escaped, output_option, say, say_error, say_lines, write_json
+from auditord_hookspecs.terminal import escape, output_option, say, say_error, say_lines, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
@@ -208,16 +208,12 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
 
 def _print(found: Sequence[Examined]) -> None:
     if not sys.stdout.isatty():  # a table would have very long lines
-        _print_blocks(found)
+        for each in found:
+            say(f"{each.severity}: {each.where}, {each.subject}")
+            for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
+                say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))
         return
     table = new_table("", "where", "what", "finding", "what to do")
     for each in found:
         table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
     print_table(table)
-
-
-def _print_blocks(found: Sequence[Examined]) -> None:
-    for each in found:
-        say(f"{each.severity}: {each.where}, {each.subject}")
-        for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
-            say_lines(indent(fill(escaped(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))

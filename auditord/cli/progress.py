@@ -9,7 +9,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from auditord_hookspecs.terminal import escaped, say
+from auditord_hookspecs.terminal import escape, say
 from auditord_hookspecs.wording import counted
 
 _BETWEEN_LINES: Final = 10.0
@@ -84,7 +84,7 @@ class ImportProgress:
     def note(self, text: str) -> None:
         """Print a line beside the bar."""
         if self._live:
-            self._bar.console.print(escaped(text), markup=False, highlight=False)
+            self._bar.console.print(escape(text), markup=False, highlight=False)
         else:
             say(text, err=True)
 
@@ -93,12 +93,8 @@ class ImportProgress:
 
     def _say(self) -> None:
         self._said = self._clock()
-        left = "" if (seconds := self._remaining()) is None else f", about {seconds:.0f} s left"
+        done, left = self._fraction - (self._first or 0.0), ""
+        if done > 0 and self._fraction < 1:
+            left = f", about {(self._clock() - self._began) * (1 - self._fraction) / done:.0f} s left"
         line = f"{self._doing}: {counted(self._rows, 'row')}, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
         say(line, err=True)
-
-    def _remaining(self) -> float | None:
-        done = self._fraction - (self._first or 0.0)
-        if done <= 0 or self._fraction >= 1:
-            return None
-        return (self._clock() - self._began) * (1 - self._fraction) / done

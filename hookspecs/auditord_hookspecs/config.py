@@ -91,11 +91,11 @@ AbsolutePath = Annotated[Path, AfterValidator(_refuse_relative)]
 """A path that does not depend on where the daemon is started."""
 
 
-def _listed(value: Any) -> Any:  # Any: a value from the file
+def _wrap_string(value: Any) -> Any:  # Any: a value from the file
     return (value,) if isinstance(value, str) else value
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
+Words = Annotated[tuple[str, ...], BeforeValidator(_wrap_string, json_schema_input_type=str | tuple[str, ...])]
 """One string or a list of strings, such as a program with its first arguments."""
 
 
@@ -128,7 +128,7 @@ def _keys_of(name: str, *always: str) -> BeforeValidator:
 
     def fill(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
         if value not in ((), []):
-            return _listed(value)
+            return (value,) if isinstance(value, str) else value
         context: Any = info.context  # Any: the host passes {"labels": the section}; a test may pass anything
         labels: Any = context.get("labels") if context else None
         key: Any = cast("Mapping[str, Any]", labels).get(name) if isinstance(labels, Mapping) else None

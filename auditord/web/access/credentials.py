@@ -31,15 +31,19 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
     if request.transport is None:
         raise ConnectionResetError("the client disconnected before it was identified")
     passed_on = is_passed_on(request)
-    address = _forwarded(request) if passed_on else _address(request.transport.get_extra_info("peername"))
+    if not passed_on:
+        peer = request.transport.get_extra_info("peername")
+        address = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
+    else:
+        address = None if request.remote == UNKNOWN else request.remote
     if (token := _token(request)) is not None or passed_on:
         return Credentials(address, token=token)
     if (tls := request.transport.get_extra_info("ssl_object")) is not None:
-        return Credentials(address, certificate=_proved(tls))
+        return Credentials(address, certificate=_read_certificate(tls))
     return Credentials(address, peer=unix_peer(request))
 
 
-def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
+def _read_certificate(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
     """Return the client's certificate; None if there is none or the listener does not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
@@ -50,15 +54,6 @@ def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event 
         return certificate_of(der) if der else None
     except ValueError as error:
         raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
-
-
-def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
-    """Return the peer's address without an IPv6 scope; None for a unix socket."""
-    return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
-
-
-def _forwarded(request: web.BaseRequest) -> str | None:
-    return None if request.remote == UNKNOWN else request.remote
 
 
 def _token(request: web.BaseRequest) -> str | None:

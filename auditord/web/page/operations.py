@@ -37,7 +37,7 @@ from auditord_hookspecs.query import (
     IsOpen,
     TimeCompares,
     TimeField,
-    stopped_within,
+    match_stopped,
 )
 from auditord_hookspecs.wire import parse_time
 
@@ -90,7 +90,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     def _implausible(self) -> AggregateQuery:
         window = PERIODS[_LOOKED_BACK](self.figures.now())
-        return AggregateQuery(AllOf((stopped_within(window), ImplausibleCpuTime())))
+        return AggregateQuery(AllOf((match_stopped(window), ImplausibleCpuTime())))
 
     async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the rows of :func:`site_rows` for the last 30 days."""
@@ -101,7 +101,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         aggregate = self.figures.records(request).aggregate
-        async with self.figures.places.summed(client_key(request), aggregate, query) as found:
+        async with self.figures.places.sum_up(client_key(request), aggregate, query) as found:
             return found.groups
 
     async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: read by the template

@@ -29,8 +29,8 @@ from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, PluginContext, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
-from auditord_hookspecs.query import stopped_within
-from auditord_hookspecs.wording import counted, listed
+from auditord_hookspecs.query import match_stopped
+from auditord_hookspecs.wording import counted, format_list
 
 LISTED = 20
 """The maximum number of a month's problems that are saved and logged."""
@@ -203,7 +203,16 @@ class SummaryReporter(Reporter):
             state = self._plan(site, month, state, found)
         if state != before:
             await self.saved.save_month(site, month, state)
-        await self._send(site, month)
+        # Each acknowledgement is saved before the next message is sent.
+        while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
+            sent = await self.publish(unpack(outbox.messages[0], Message)[0])
+            if isinstance(sent, str):
+                ids, messages = (*outbox.ids, sent), outbox.messages[1:]
+            else:
+                ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
+            rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
+            done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
+            await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     async def _make_report(self, site: str, month: Month, state: MonthState) -> Found:
         """Make the report from the store.
@@ -218,9 +227,9 @@ class SummaryReporter(Reporter):
         accelerators, faults = await accelerator_messages(config, records, site, month, size)
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        any_job = AggregateQuery(stopped_within(month.window))
+        any_job = AggregateQuery(match_stopped(month.window))
         if not summary.rows and state.there.size and summary.left_out:
-            reasons = listed([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
+            reasons = format_list([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
             raise NotReported(
                 f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
                 f"or benchmark change, in the records or in this plugin's options? {reasons}"
@@ -269,18 +278,6 @@ class SummaryReporter(Reporter):
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._close(planned, outbox)
-
-    async def _send(self, site: str, month: Month) -> None:
-        """Send the waiting messages. Each acknowledgement is saved before the next message is sent."""
-        while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
-            sent = await self.publish(unpack(outbox.messages[0], Message)[0])
-            if isinstance(sent, str):
-                ids, messages = (*outbox.ids, sent), outbox.messages[1:]
-            else:
-                ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
-            rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
-            done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
-            await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     def _close(self, state: MonthState, outbox: Outbox) -> MonthState:
         """Return the state of a month whose messages have all been sent."""

@@ -429,7 +429,11 @@ class Run:
                         yield batch
             results = await self._watch([scope for scope in active if scope not in self._faults])
             for scope, result in results.items():
-                yield await self._take(scope, result)
+                draft, _ = await self._draft(result.events)
+                latest = max(self._checkpoint.latest_known(scope), draft.sighted, result.known_until or draft.sighted)
+                at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
+                version = None if result.ended is WatchEnd.EXPIRED else result.version
+                yield self._commit(draft, scope, Position(at, version, self._config.selector))
             more = {name for name, each in results.items() if each.ended in {WatchEnd.MORE, WatchEnd.EXPIRED}}
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
@@ -447,7 +451,7 @@ class Run:
         # In a thread, since hundreds of pods take a while, and the daemon must answer requests meanwhile.
         read = await to_thread.run_sync(read_pods, events)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
-        done = await self._context.seen(uids)
+        done = await self._context.find_seen(uids)
         claims = await read_missing_claims(self._cluster, self._tracked, read, done)
         draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
         await to_thread.run_sync(draft.take, read, claims, listed)
@@ -517,13 +521,6 @@ class Run:
             for scope in scopes:
                 group.start_soon(read, scope, self._checkpoint.version(scope, self._config.selector) or "")
         return found
-
-    async def _take(self, scope: str, result: WatchResult) -> Batch:
-        draft, _ = await self._draft(result.events)
-        latest = max(self._checkpoint.latest_known(scope), draft.sighted, result.known_until or draft.sighted)
-        at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
-        version = None if result.ended is WatchEnd.EXPIRED else result.version
-        return self._commit(draft, scope, Position(at, version, self._config.selector))
 
 
 def _within(running: RunningPod, scope: str) -> bool:
