@@ -30,8 +30,8 @@ from auditord_hookspecs import (
     HttpOptions,
     InstanceConfig,
     JobChoice,
-    RecordSink,
     RunConfig,
+    Sender,
     Window,
 )
 from auditord_hookspecs.arguments import hide_in_text, show_command
@@ -207,7 +207,7 @@ class SpoolCollectorContext(InstanceContext):
 class StoreSenderContext(InstanceContext):
     """A sender's context, with the local record store as a destination."""
 
-    store: RecordSink
+    store: Sender
 
 
 INHERITED: Final = (

@@ -27,7 +27,7 @@ from auditord.store.daemons import follows, list_daemons, read_generation
 from auditord.store.protocol import KnownDaemon, is_forwarded
 from auditord.store.store import RecordStore
 from auditord.store.work import Work
-from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
+from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordsRejected, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
@@ -187,7 +187,7 @@ _Run: TypeAlias = Sequence[tuple[int, Entry]]
 
 
 class StoreSink:
-    """Implements :class:`auditord_hookspecs.RecordSink` on a record store.
+    """Implements :class:`auditord_hookspecs.Sender` on a record store.
 
     Args:
         now: the time of receipt of entries without provenance.
@@ -207,6 +207,15 @@ class StoreSink:
         self._now = now
         self._pairing = pairing
         self._ignores = duplicates is Duplicates.IGNORE
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Deliver the entries.
+
+        Raises:
+            RecordsRejected: some entries are refused permanently.
+        """
+        if refused := await self.deliver(entries):
+            raise RecordsRejected(dict(refused))
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
         """Apply the entries in order, and return the reasons of permanently refused entries by position.

@@ -12,7 +12,8 @@ from auditord.spool.encoding import (
     Stage,
 )
 from auditord.spool.lock import handing_over, own, owner
-from auditord.spool.spool import Spool, retry
+from auditord.spool.retrying import retry
+from auditord.spool.spool import Spool
 
 __all__ = [
     "Enqueued",

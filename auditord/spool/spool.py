@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
@@ -27,31 +27,23 @@ from auditord.spool.encoding import (
     QuarantineEntry,
     QuarantineReason,
     Queued,
-    Row,
     SetAside,
     SpoolStatistics,
     Stage,
     decode_entry,
-    decode_limits,
     encode_limits,
     entry_row,
     prepare,
     printable,
 )
 from auditord_hookspecs import (
-    AuditordError,
     Batch,
     Entry,
-    Insert,
     InvalidRecord,
-    Produced,
     Provenance,
-    Record,
-    Replace,
     Role,
     RunReport,
 )
-from auditord_hookspecs.wire import decode_record, decode_records
 
 if TYPE_CHECKING:  # brings the kinds and their models
     from auditord_hookspecs import Transform
@@ -464,64 +456,3 @@ class Spool:
 
 def _json(row: Sequence[bytes]) -> Any:  # Any: the JSON that a collector stored
     return json.loads(row[0])
-
-
-Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the collector's raw JSON
-
-
-async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, destinations: Sequence[str]) -> int:
-    """Retry a quarantine entry: queue its records and delete the entry, in one transaction.
-
-    ``convert`` is the collector's conversion, needed only for entries of stage JOB. An entry that a destination refused
-    goes only to that destination.
-
-    Returns:
-        The number of queued entries; 0 if the job makes no record under the current configuration.
-
-    Raises:
-        InvalidRecord: the record is still invalid; the entry stays.
-        AuditordError: the kind cannot convert again.
-    """
-    entries = _make_entries(entry, convert)
-    where = [entry.task] if entry.stage is Stage.ENTRY else destinations
-    await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
-    return len(entries)
-
-
-def _make_entries(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
-    provenance = entry.provenance or Provenance(entry.quarantined_at, principal=f"task:{entry.task}")
-    match entry.stage:
-        case Stage.JOB:
-            if convert is None:
-                raise AuditordError(
-                    f"quarantine entry {entry.quarantine_id}: {entry.task} is no longer configured, or its kind cannot "
-                    "convert it again: if it was renamed, retry with --collector NAME; otherwise collect the period "
-                    "again, then discard the entry"
-                )
-            made = convert(entry.raw_json)
-            if made is None:
-                return []
-            produced = made if isinstance(made, Produced) else Produced(made)
-        case Stage.RECORD:
-            produced = Produced(decode_record(entry.raw), entry.alternate_id)
-        case Stage.ENTRY:
-            operation, alternate_id = entry.operation or "insert", entry.alternate_id
-            return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
-        case Stage.BODY:
-            path = (entry.route or "").partition("?")[0]
-            are_many = path.rstrip("/").endswith("/records")
-            records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
-            roles = decode_limits(entry.limits)
-            return [Insert(record, None, provenance, _select_roles(roles, record)) for record in records]
-    entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
-    return [entry_type(produced.record, produced.alternate_id, provenance)]
-
-
-def _select_roles(roles: tuple[Role, ...] | None, record: Record) -> tuple[Role, ...] | None:
-    """Return the roles that allow a record. The stored record of its id is checked when it is delivered."""
-    if roles is None:
-        return None
-    allowing = tuple(role for role in roles if role.may_write(record))
-    if not allowing:
-        raise InvalidRecord(f"record {record.record_id!r} has a site or a prefix that its sender may not write")
-    return allowing

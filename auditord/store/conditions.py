@@ -6,7 +6,7 @@ records whose columns are incomplete. For these records, and for all other keys 
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, LiteralString, TypeAlias
+from typing import Final, LiteralString
 
 import msgspec
 from msgspec.structs import replace
@@ -59,10 +59,8 @@ from auditord_hookspecs.query import (
 from auditord_hookspecs.vocabulary import TOTALS
 from auditord_hookspecs.zones import ClockChange, clock_changes
 
-_Ordering: TypeAlias = tuple[SortField, bool]
-
 # Descending is the exact reverse of ascending, so that one index serves both. The braces stand for the runtime.
-_ORDERS: Final[dict[_Ordering, LiteralString]] = {
+_ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
     (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
     (SortField.START, False): "start_time ASC, record_id ASC",

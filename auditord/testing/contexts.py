@@ -36,6 +36,7 @@ from auditord_hookspecs import (
     PluginContext,
     Record,
     RecordQuery,
+    RecordsRejected,
     Window,
 )
 from auditord_hookspecs.http import HttpStatusError, Parameters
@@ -385,11 +386,16 @@ class FakeSenderContext(FakeContext):
         """The context itself, which also plays the store."""
         return self
 
-    async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Keep the entries, except those to refuse, and return the reasons of the refused ones by position."""
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Keep the entries, except those to refuse.
+
+        Raises:
+            RecordsRejected: it has the reasons of the refused ones.
+        """
         reasons = {place: self.refuse[_id(entry)] for place, entry in enumerate(entries) if _id(entry) in self.refuse}
         self.delivered += [entry for place, entry in enumerate(entries) if place not in reasons]
-        return reasons
+        if reasons:
+            raise RecordsRejected(reasons)
 
 
 @dataclass

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         JobChoice,
         PluginContext,
         Records,
-        RecordSink,
         Redactor,
+        Sender,
         SenderContext,
     )
     from auditord_hookspecs.contract import CONTRACT, Contract
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         NoHttpAnswer,
     )
     from auditord_hookspecs.importers import Importer, ImporterKind, ImportPage, ImportRow
-    from auditord_hookspecs.kinds import CollectorKind, ImportedConfig, PluginKind, Reach, Sender, SenderKind
+    from auditord_hookspecs.kinds import CollectorKind, ImportedConfig, PluginKind, Reach, SenderKind
     from auditord_hookspecs.panels import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
     from auditord_hookspecs.query import RecordQuery, Window
     from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
@@ -156,7 +156,6 @@ __all__ = [
     "Reach",
     "Record",
     "RecordQuery",
-    "RecordSink",
     "RecordUpdate",
     "Records",
     "RecordsRejected",
@@ -199,7 +198,7 @@ _MODULES: Final = {
     "config": "Duration InstanceConfig RunConfig Secret Section",
     "contexts": """
         Backups CollectorContext CommandOutput CommandResult Context Daemon JobChoice PluginContext Records
-        RecordSink Redactor SenderContext
+        Redactor Sender SenderContext
     """,
     "contract": "CONTRACT Contract",
     "deferred": "Deferred",
@@ -211,7 +210,7 @@ _MODULES: Final = {
         InvalidHttpAnswer NoHttpAnswer
     """,
     "importers": "ImportPage ImportRow Importer ImporterKind",
-    "kinds": "CollectorKind ImportedConfig PluginKind Reach Sender SenderKind",
+    "kinds": "CollectorKind ImportedConfig PluginKind Reach SenderKind",
     "panels": "CellValue Chart Column Panel PanelContext PanelPart Series Table",
     "query": "RecordQuery Window",
     "records": "Component Record RecordUpdate Score",

@@ -304,20 +304,25 @@ class Backups(Protocol):
         ...
 
 
+class Sender(Protocol):
+    """An open connection to a destination."""
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Deliver the entries in order. Entries that the destination already has count as delivered.
+
+        Raises:
+            RecordsRejected: some entries are refused permanently; all others were delivered.
+            Exception: any other error counts as temporary: the whole batch is sent again later.
+        """
+        ...
+
+
 class SenderContext(Context, Protocol):
     """The context of a sender."""
 
     @property
-    def store(self) -> "RecordSink":
-        """The local record store; the sender ``local`` writes to it."""
-        ...
-
-
-class RecordSink(Protocol):
-    """The local record store as a destination."""
-
-    async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Apply the entries durably, in order; return why entries were refused permanently, by their positions."""
+    def store(self) -> Sender:
+        """The local record store as a destination, to which the sender ``local`` passes on its entries."""
         ...
 
 

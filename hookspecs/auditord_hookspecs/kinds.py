@@ -7,7 +7,7 @@ calls the functions in a declaration later, each with its own time limit and err
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,8 +15,7 @@ from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.batches import Batch, Json, Produced
 from auditord_hookspecs.checks import Check
 from auditord_hookspecs.config import InstanceConfig
-from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, SenderContext
-from auditord_hookspecs.entries import Entry
+from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, Sender, SenderContext
 from auditord_hookspecs.proposals import Detect
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.transforms import TransformKind
@@ -141,19 +140,6 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     check: Check | None = None
     detect: Detect | None = None
     needs: Callable[[C], Iterable[str]] | None = None
-
-
-class Sender(Protocol):
-    """An open connection to a destination."""
-
-    async def send(self, entries: Sequence[Entry]) -> None:
-        """Deliver the entries in order. Entries that the destination already has count as delivered.
-
-        Raises:
-            RecordsRejected: some entries are refused permanently; all others were delivered.
-            Exception: any other error counts as temporary: the whole batch is sent again later.
-        """
-        ...
 
 
 class SenderKind(msgspec.Struct, Generic[C], frozen=True):

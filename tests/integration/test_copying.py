@@ -289,7 +289,7 @@ from auditord.config.model import StoreSection
 from auditord.store.copying import copy_store
 
 class Killing:
-    def progressed(self, phase, done, total):
+    def note_progress(self, phase, done, total):
         if done >= {3 * PAGE_SIZE}:
             os.kill(os.getpid(), signal.SIGKILL)
 

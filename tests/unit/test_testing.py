@@ -18,6 +18,7 @@ from auditord_hookspecs import (
     InvalidRecord,
     Record,
     RecordQuery,
+    RecordsRejected,
 )
 
 pytestmark = pytest.mark.anyio
@@ -95,8 +96,9 @@ async def test_a_plugin_reads_what_the_test_stored() -> None:
 
 async def test_a_sender_is_told_what_is_refused() -> None:
     context = FakeSenderContext(refuse={"b": "no"})
-    reasons = await context.store.deliver([Insert(make_record("a")), Insert(make_record("b"))])
-    assert (dict(reasons), context.delivered) == ({1: "no"}, [Insert(make_record("a"))])
+    with pytest.raises(RecordsRejected) as refused:
+        await context.store.send([Insert(make_record("a")), Insert(make_record("b"))])
+    assert (refused.value.reasons, context.delivered) == ({1: "no"}, [Insert(make_record("a"))])
 
 
 async def test_servers_elsewhere_are_played_and_remembered() -> None:

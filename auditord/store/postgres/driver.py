@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from operator import attrgetter
-from typing import Any, Final, LiteralString, TypeAlias, TypeVar
+from typing import Any, Final, LiteralString, TypeVar
 
 import msgspec
 from psycopg import errors
@@ -38,7 +38,6 @@ from auditord.store.work import (
 )
 
 T = TypeVar("T")
-_Parts: TypeAlias = AsyncGenerator[Sequence[PendingRecord], None]
 
 _ATTEMPTS: Final = 10
 
@@ -148,7 +147,7 @@ async def _in_one_part(pending: Sequence[PendingRecord]) -> AsyncGenerator[Seque
     yield pending
 
 
-async def _copy(connection: Connection, parts: _Parts) -> None:
+async def _copy(connection: Connection, parts: AsyncGenerator[Sequence[PendingRecord], None]) -> None:
     """Copy records in parts, in one transaction, so that the database adds one part while the next is made.
 
     Raises:
