@@ -21,11 +21,12 @@ from urllib.parse import urlparse
 from msgspec import MsgspecError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
+    ResolveError,
     RESTError,
     ValidationError,
     ValidationException,
@@ -41,6 +42,7 @@ from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.errors import StoreUnavailable
+from auditord.lake.manifests import LakeRefused, refuse_large
 from auditord.lake.schema import SCHEMA
 from auditord.store.lake import LakeOvertaken
 
@@ -75,10 +77,16 @@ _ALLOWED_PROPERTIES: Final = re.compile(
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
 
-_MOST_METADATA: Final = 256 << 20
-"""The largest file of metadata or manifest that is read, in bytes. 500 snapshots with 200 daemons need about 10 MiB."""
-
-_DAMAGED: Final = (EOFError, LookupError, ArithmeticError, MemoryError, RecursionError, TypeError, zlib.error)
+_DAMAGED: Final = (
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    ResolveError,
+    TypeError,
+    zlib.error,
+)
 """Errors of pyiceberg's reader of Avro for a damaged manifest, besides ValueError."""
 
 _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
@@ -91,15 +99,6 @@ class NoTable(StoreUnavailable):
     Remedy:
         check lake.catalog in the configuration: it names another catalog, or the table was dropped; in that case
         restore the catalog from its backup.
-    """
-
-
-class LakeRefused(StoreUnavailable):
-    """A program that can write to the lake has changed its table in a way that would steer this daemon.
-
-    Remedy:
-        find out who changed the table. Remove the property with another engine (ALTER TABLE … UNSET TBLPROPERTIES in
-        Spark), roll the table back to an earlier snapshot, or restore the catalog from its backup.
     """
 
 
@@ -227,6 +226,13 @@ class _LakeSqlCatalog(SqlCatalog):
         return LakeFileIO(self.properties)
 
     @override
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        where = orm_table.metadata_location or ""
+        if where.endswith(".parquet"):  # these have no limit of size
+            raise LakeRefused(f"The catalog names {where!r:.200} as metadata: restore the catalog from its backup.")
+        return super()._convert_orm_to_iceberg(orm_table)
+
+    @override
     def load_table(self, identifier: str | Identifier) -> Table:
         table = super().load_table(identifier)
         _refuse_steering(table, self.properties[_LOCATION])
@@ -318,13 +324,7 @@ class LakeFileIO(PyArrowFileIO):
         file = super().new_input(location)
         if location.endswith(".parquet"):
             return file
-        # pyiceberg reads such a file as a whole, however large it is.
-        if ".gz." in location or len(file) > _MOST_METADATA:
-            raise LakeRefused(
-                f"The table of the lake {self.properties[_LOCATION]} refers to {location!r:.200}, which is compressed "
-                f"or larger than {_MOST_METADATA >> 20} MiB: find out who wrote it, and roll the table back to an "
-                "earlier snapshot."
-            )
+        refuse_large(file)
         return file
 
     @override

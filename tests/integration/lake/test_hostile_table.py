@@ -6,6 +6,7 @@
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,11 +20,13 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from auditord.config.model import Configuration
 from auditord.errors import StoreUnavailable
-from auditord.lake.catalog import LakeRefused
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.manifests import LakeRefused
 from auditord.lake.opening import ConfiguredLake
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
@@ -175,8 +178,105 @@ async def test_metadata_that_would_fill_the_memory_is_refused(
     table: LakeTable, tmp_path: Path, which: Callable[[LakeTable], Path]
 ) -> None:
     os.truncate(which(table), 100 << 30)  # sparse
-    with pytest.raises(LakeRefused, match="larger than 256 MiB"):
+    with pytest.raises(LakeRefused, match="larger than 64 MiB"):
         await ask(table, tmp_path)
+
+
+def list_of(table: LakeTable) -> Path:
+    with table.load() as opened:
+        snapshot = opened.current_snapshot()
+        assert snapshot is not None
+    return Path(snapshot.manifest_list.removeprefix("file://"))
+
+
+def number(value: int) -> bytes:
+    """A number as Avro writes it."""
+    value, written = value << 1, bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def text(value: bytes) -> bytes:
+    return number(len(value)) + value
+
+
+def rewrite_avro(file: Path, change: Callable[[dict[str, str]], object], entries: int, block: bytes) -> None:
+    """Write an Avro file with the changed header of a file and one block."""
+    with AvroFile(PyArrowFileIO().new_input(str(file))) as original:
+        header = original.header
+    meta = dict(header.meta)
+    change(meta)
+    pairs = b"".join(text(name.encode()) + text(value.encode()) for name, value in meta.items())
+    start = b"Obj\x01" + number(len(meta)) + pairs + number(0) + header.sync
+    file.write_bytes(start + number(entries) + text(block) + header.sync)
+
+
+def deflate(size: int) -> bytes:
+    """Return some compressed zeros."""
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(bytes(size)) + compressor.flush()
+
+
+def without_elements(table: LakeTable, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write a manifest with a changed schema, in which an entry begins with a length of 2**60."""
+
+    def edit(meta: dict[str, str]) -> None:
+        schema = json.loads(meta["avro.schema"])
+        change(schema)
+        meta.update({"avro.schema": json.dumps(schema), "avro.codec": "null"})
+
+    rewrite_avro(manifest_of(table), edit, 1, number(1 << 60))
+
+
+@pytest.mark.parametrize("which", [manifest_of, list_of])
+@pytest.mark.parametrize(
+    ("codec", "entries", "block", "reason"),
+    [
+        ("deflate", 1, deflate(40 << 20), "32 MiB decompressed"),
+        ("null", 10_000_000, b"x", "100,000 entries"),
+        ("zstandard", 1, b"x", "'zstandard'"),
+        ("snappy", 1, b"x", "'snappy'"),
+    ],
+    ids=["deflate", "entries", "zstandard", "snappy"],
+)
+async def test_a_small_manifest_that_would_fill_the_memory_is_refused_by_name(
+    table: LakeTable, *, which: Callable[[LakeTable], Path], codec: str, entries: int, block: bytes, reason: str
+) -> None:
+    file = which(table)
+    rewrite_avro(file, lambda meta: meta.update({"avro.codec": codec}), entries, block)
+    with pytest.raises(LakeRefused, match=rf"{file.name}.*{reason}"):
+        table.partitions()
+
+
+async def test_a_list_whose_elements_have_no_bytes_is_refused(table: LakeTable) -> None:
+    def change(schema: dict[str, Any]) -> None:
+        [file] = [each["type"] for each in schema["fields"] if each["name"] == "data_file"]
+        [offsets] = [each for each in file["fields"] if each["name"] == "split_offsets"]
+        offsets["type"] = {**offsets["type"][1], "items": "null"}
+
+    without_elements(table, change)
+    with pytest.raises(LakeRefused, match="elements without bytes"):
+        table.partitions()
+
+
+async def test_a_schema_of_a_manifest_that_cannot_be_read_is_refused(table: LakeTable) -> None:
+    elements = {"type": "array", "items": "int", "element-id": 900}
+    without_elements(table, lambda schema: schema["fields"].insert(0, {"name": "x", "type": elements, "field-id": 901}))
+    with pytest.raises(LakeRefused, match="cannot be used"):
+        table.partitions()
+
+
+def test_metadata_with_the_name_of_a_data_file_is_not_read(table: LakeTable) -> None:
+    file = metadata_of(table)
+    other = file.rename(file.with_suffix(".parquet"))
+    os.truncate(other, 100 << 30)  # sparse
+    with sqlite3.connect(folder_of(table).parents[1] / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", (other.as_uri(),))
+    catalog.close()
+    with pytest.raises(LakeRefused, match="as metadata"):
+        table.facts()
 
 
 def with_text_as_cores(file: Path) -> None:
