@@ -33,6 +33,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
@@ -73,6 +74,9 @@ _ALLOWED_PROPERTIES: Final = re.compile(
     re.DOTALL,
 )
 """Matches NAME=VALUE of the properties that a table may have."""
+
+_COLUMNS: Final = assign_fresh_schema_ids(SCHEMA).fields
+"""The columns that every table has, with the numbers that pyiceberg gives them in a new table."""
 
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
@@ -271,15 +275,12 @@ def _refuse_steering(table: Table, location: str) -> None:
             f"The table of the lake {location} has properties or values that could steer this daemon: {names}. "
             "Find out who set them, and remove them with another engine (ALTER TABLE … UNSET TBLPROPERTIES in Spark)."
         )
-    schema = table.schema()
-    known = [field for field in SCHEMA.fields if field.name in schema.column_names]
-    changed = [
-        field.name for field in known if type(schema.find_field(field.name).field_type) is not type(field.field_type)
-    ]
+    columns = {field.name: (field.field_id, field.field_type) for field in table.schema().fields}
+    changed = [field.name for field in _COLUMNS if columns.get(field.name) != (field.field_id, field.field_type)]
     if changed:
         raise LakeRefused(
-            f"The table of the lake {location} has columns of another type: {', '.join(changed)}. Find out who changed "
-            "them, and restore the catalog from its backup."
+            f"The table of the lake {location} has columns that were removed, renamed or exchanged, or have another "
+            f"type: {', '.join(changed)}. Find out who changed them, and restore the catalog from its backup."
         )
     if table.location().rstrip("/") != location.rstrip("/"):
         raise LakeRefused(

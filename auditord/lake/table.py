@@ -52,7 +52,7 @@ from auditord.lake.positions import (
     refuse_mixed,
 )
 from auditord.lake.pruning import match_daemon, match_stops
-from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
+from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of, values_of
 from auditord.lake.writing import (
     FILE_RECORDS,
     SMALL_FILES,
@@ -129,11 +129,10 @@ class LakeTable(CatalogTable):
         super().__init__(TABLE, location, catalog)
 
     def open(self) -> str:
-        """Create the table, or add the columns that it lacks. Return the table's id."""
+        """Create the table unless it exists, and return its id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
             with attempt, self.translate_errors():
                 self._create(self.connect())
-        self._try(add_columns)
         with self.load() as table:
             return str(table.metadata.table_uuid)
 
@@ -441,11 +440,6 @@ class LakeTable(CatalogTable):
             rows = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
         counts: Any = rows["daemon"].value_counts()  # Any: pyarrow's
         return {each["values"]: each["counts"] for each in counts.to_pylist()}
-
-    def lacking_columns(self) -> Sequence[str]:
-        """Return the columns that a table of an earlier version lacks."""
-        with self.load() as table:
-            return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
     def _refuse_moved(self, table: Table, daemon: str, position: LakePosition | None) -> None:
         if positions_of(table).get(daemon) != position:

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
 from auditord.errors import StoreUnavailable
@@ -140,6 +141,42 @@ async def test_a_file_outside_of_the_table_is_refused(table: LakeTable, tmp_path
     (folder / "link").symlink_to("/etc/passwd")
     change(table, named(table, where))
     with pytest.raises(LakeRefused, match="not one of its files"):
+        await ask(table, tmp_path)
+
+
+def change_column(table: LakeTable, name: str, new: str | None) -> None:
+    """Rename or remove a column in the newest schema, as another engine does."""
+
+    def edit(metadata: dict[str, Any]) -> None:
+        [newest] = [each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"]]
+        kept = [each for each in newest["fields"] if new is not None or each["name"] != name]
+        newest["fields"] = [{**each, "name": new} if each["name"] == name else each for each in kept]
+
+    change(table, edit)
+
+
+@pytest.mark.parametrize("column", ["release", "batch", "document", "core_seconds", "stop_time"])
+async def test_a_removed_column_is_refused_and_not_created_again(table: LakeTable, tmp_path: Path, column: str) -> None:
+    change_column(table, column, None)
+    with pytest.raises(LakeRefused, match=rf"removed.*: {column}\."):
+        table.open()
+    with pytest.raises(LakeRefused, match=column):
+        await ask(table, tmp_path)
+
+
+async def test_a_column_that_was_removed_and_created_again_is_refused(table: LakeTable, tmp_path: Path) -> None:
+    with table.load() as opened, opened.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("release")
+        update.add_column("release", LongType())
+    with pytest.raises(LakeRefused, match=r": release\."):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize(("one", "other"), [("cores", "memory"), ("user_group", "user_name"), ("release", "batch")])
+async def test_exchanged_columns_are_refused(table: LakeTable, tmp_path: Path, one: str, other: str) -> None:
+    for name, new in ((one, "spare"), (other, one), ("spare", other)):
+        change_column(table, name, new)
+    with pytest.raises(LakeRefused, match=f"{one}.*{other}|{other}.*{one}"):
         await ask(table, tmp_path)
 
 
