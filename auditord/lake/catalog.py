@@ -54,6 +54,7 @@ TABLE_PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "3",  # a tenth smaller than with level 1, and as fast
+    "write.metadata.metrics.column.daemon": "full",  # else names of more than 16 characters are cut in the bounds
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
     # Each manifest costs every query some milliseconds.
@@ -67,6 +68,7 @@ TABLE_PROPERTIES: Final = {
 _ALLOWED_PROPERTIES: Final = re.compile(
     r"write\.parquet\.compression-(codec|level)=[a-z0-9]{1,12}"
     r"|write\.metadata\.(delete-after-commit\.enabled|previous-versions-max)=[a-z0-9]{1,6}"
+    r"|write\.metadata\.metrics\.column\.daemon=full"
     r"|commit\.manifest(-merge\.enabled|\.min-count-to-merge)=[a-z0-9]{1,6}"
     r"|commit\.retry\.num-retries=0"
     # pyiceberg does not use these, only other engines and catalogs do.

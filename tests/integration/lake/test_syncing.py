@@ -100,7 +100,7 @@ async def test_the_summary_names_position_and_rows_of_each_daemon(store: RecordS
     await put(store, job("job-1"))
     await sync(store, table, "a", LOG)
     state, facts = await store.lake_state(), table.facts()
-    assert facts.positions == {"a": LakePosition(state.store_id, 1)}
+    assert facts.positions == {"a": LakePosition(state.store_id, 1, rows=1)}
     assert (facts.records, facts.files, facts.size > 0, facts.committed_at is not None) == (1, 1, True, True)
 
 
