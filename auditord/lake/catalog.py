@@ -21,17 +21,19 @@ from urllib.parse import urlparse
 from msgspec import MsgspecError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
+    ResolveError,
     RESTError,
     ValidationError,
     ValidationException,
 )
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
@@ -41,6 +43,7 @@ from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.errors import StoreUnavailable
+from auditord.lake.manifests import LakeRefused, refuse_large
 from auditord.lake.schema import SCHEMA
 from auditord.store.lake import LakeOvertaken
 
@@ -51,6 +54,7 @@ TABLE_PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "3",  # a tenth smaller than with level 1, and as fast
+    "write.metadata.metrics.column.daemon": "full",  # else names of more than 16 characters are cut in the bounds
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
     # Each manifest costs every query some milliseconds.
@@ -64,6 +68,7 @@ TABLE_PROPERTIES: Final = {
 _ALLOWED_PROPERTIES: Final = re.compile(
     r"write\.parquet\.compression-(codec|level)=[a-z0-9]{1,12}"
     r"|write\.metadata\.(delete-after-commit\.enabled|previous-versions-max)=[a-z0-9]{1,6}"
+    r"|write\.metadata\.metrics\.column\.daemon=full"
     r"|commit\.manifest(-merge\.enabled|\.min-count-to-merge)=[a-z0-9]{1,6}"
     r"|commit\.retry\.num-retries=0"
     # pyiceberg does not use these, only other engines and catalogs do.
@@ -72,13 +77,22 @@ _ALLOWED_PROPERTIES: Final = re.compile(
 )
 """Matches NAME=VALUE of the properties that a table may have."""
 
+_COLUMNS: Final = assign_fresh_schema_ids(SCHEMA).fields
+"""The columns that every table has, with the numbers that pyiceberg gives them in a new table."""
+
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
 
-_MOST_METADATA: Final = 256 << 20
-"""The largest file of metadata or manifest that is read, in bytes. 500 snapshots with 200 daemons need about 10 MiB."""
-
-_DAMAGED: Final = (EOFError, LookupError, ArithmeticError, MemoryError, RecursionError, TypeError, zlib.error)
+_DAMAGED: Final = (
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    ResolveError,
+    TypeError,
+    zlib.error,
+)
 """Errors of pyiceberg's reader of Avro for a damaged manifest, besides ValueError."""
 
 _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-token|endpoint|region)")
@@ -91,15 +105,6 @@ class NoTable(StoreUnavailable):
     Remedy:
         check lake.catalog in the configuration: it names another catalog, or the table was dropped; in that case
         restore the catalog from its backup.
-    """
-
-
-class LakeRefused(StoreUnavailable):
-    """A program that can write to the lake has changed its table in a way that would steer this daemon.
-
-    Remedy:
-        find out who changed the table. Remove the property with another engine (ALTER TABLE … UNSET TBLPROPERTIES in
-        Spark), roll the table back to an earlier snapshot, or restore the catalog from its backup.
     """
 
 
@@ -227,6 +232,13 @@ class _LakeSqlCatalog(SqlCatalog):
         return LakeFileIO(self.properties)
 
     @override
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        where = orm_table.metadata_location or ""
+        if where.endswith(".parquet"):  # these have no limit of size
+            raise LakeRefused(f"The catalog names {where!r:.200} as metadata: restore the catalog from its backup.")
+        return super()._convert_orm_to_iceberg(orm_table)
+
+    @override
     def load_table(self, identifier: str | Identifier) -> Table:
         table = super().load_table(identifier)
         _refuse_steering(table, self.properties[_LOCATION])
@@ -265,15 +277,12 @@ def _refuse_steering(table: Table, location: str) -> None:
             f"The table of the lake {location} has properties or values that could steer this daemon: {names}. "
             "Find out who set them, and remove them with another engine (ALTER TABLE … UNSET TBLPROPERTIES in Spark)."
         )
-    schema = table.schema()
-    known = [field for field in SCHEMA.fields if field.name in schema.column_names]
-    changed = [
-        field.name for field in known if type(schema.find_field(field.name).field_type) is not type(field.field_type)
-    ]
+    columns = {field.name: (field.field_id, field.field_type) for field in table.schema().fields}
+    changed = [field.name for field in _COLUMNS if columns.get(field.name) != (field.field_id, field.field_type)]
     if changed:
         raise LakeRefused(
-            f"The table of the lake {location} has columns of another type: {', '.join(changed)}. Find out who changed "
-            "them, and restore the catalog from its backup."
+            f"The table of the lake {location} has columns that were removed, renamed or exchanged, or have another "
+            f"type: {', '.join(changed)}. Find out who changed them, and restore the catalog from its backup."
         )
     if table.location().rstrip("/") != location.rstrip("/"):
         raise LakeRefused(
@@ -318,13 +327,7 @@ class LakeFileIO(PyArrowFileIO):
         file = super().new_input(location)
         if location.endswith(".parquet"):
             return file
-        # pyiceberg reads such a file as a whole, however large it is.
-        if ".gz." in location or len(file) > _MOST_METADATA:
-            raise LakeRefused(
-                f"The table of the lake {self.properties[_LOCATION]} refers to {location!r:.200}, which is compressed "
-                f"or larger than {_MOST_METADATA >> 20} MiB: find out who wrote it, and roll the table back to an "
-                "earlier snapshot."
-            )
+        refuse_large(file)
         return file
 
     @override

@@ -87,11 +87,7 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # the model requires a name then
     with closing(ConfiguredLake(configuration)) as lake:
         try:
-            facts, missing, unaccounted = (
-                lake.table.facts(),
-                lake.table.lacking_columns(),
-                lake.table.count_unaccounted(),
-            )
+            facts, unaccounted = lake.table.facts(), lake.table.count_unaccounted()
             if state.records and lake.table.newest().lake_id != state.released_in:
                 text = f"records were released to the table {state.location}, not to {lake.warehouse}"
                 yield Finding(Severity.FAILURE, "released", text, _REMEDY)
@@ -114,9 +110,6 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     else:
         summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
         yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")
-    if missing:
-        text = f"the table has no column {', '.join(missing)}"
-        yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
     if syncs:
         yield _backlog(facts.committed_at, waiting, now)
 

@@ -1,13 +1,13 @@
 """The configured lake, whose libraries are imported on first use."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import SecretStr
@@ -16,8 +16,17 @@ from typing_extensions import override
 from auditord.config.model import Configuration
 from auditord.config.secrets import HiddenText
 from auditord.database.durable_files import make_private_folder
-from auditord.errors import ConfigurationError
-from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRecords, ReleasedRow
+from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.store.lake import (
+    Days,
+    LakeMiscounted,
+    LakeOvertaken,
+    LakeRecord,
+    LakeState,
+    Released,
+    ReleasedRecords,
+    ReleasedRow,
+)
 from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -27,11 +36,15 @@ if TYPE_CHECKING:
     from auditord.lake.table import LakeTable
 
 
+T = TypeVar("T")
+
+
 class ConfiguredLake(ReleasedRecords):
     """The configured lake, from which a record store also reads its released records."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, store: RecordStore | None = None) -> None:
         self._section = configuration.lake
+        self._store = store if configuration.lake.name is not None else None
         self._state_dir = configuration.state_dir
         self._lock = Lock()
         self._made: LakeReader | None = None
@@ -64,14 +77,30 @@ class ConfiguredLake(ReleasedRecords):
             ConfigurationError: the extra ``lake`` is not installed, or no daemon is chosen.
         """
         reader = await asyncio.to_thread(self._reader)  # importing the libraries takes a second
-        return await reader.aggregate(query)
+        return await self._ask(lambda released: reader.aggregate(query, released))
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """Yield pages of records of the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.stream`."""
         reader = await asyncio.to_thread(self._reader)
-        async with reader.stream(query) as pages:
-            yield pages
+        async with AsyncExitStack() as stack:
+            yield await self._ask(lambda released: stack.enter_async_context(reader.stream(query, released)))
+
+    async def _ask(self, ask: Callable[[Released], Awaitable[T]]) -> T:
+        """Ask about the newest snapshot, and again if released records have changed after the store was asked."""
+        released = await self._released()
+        while True:
+            try:
+                return await ask(released)
+            except (LakeMiscounted, LakeOvertaken):
+                before, released = released, await self._released()
+                if released == before:
+                    raise
+
+    async def _released(self) -> Released:
+        with suppress(StoreUnavailable):  # the lake can be read without the store
+            return Released() if self._store is None else await self._store.released()
+        return Released()
 
     @override
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
@@ -157,7 +186,7 @@ class ConfiguredLake(ReleasedRecords):
 @contextmanager
 def lake_of(store: RecordStore, configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
     """Yield the configured lake, and let the store read its released records from it."""
-    lake = ConfiguredLake(configuration)
+    lake = ConfiguredLake(configuration, store)
     store.lake = lake if configuration.lake.name is not None else None
     try:
         yield lake

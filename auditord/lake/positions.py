@@ -22,7 +22,7 @@ from auditord.errors import ConfigurationError
 
 POSITIONS: Final = "auditord.positions"
 """Snapshot property with the position of each daemon: the id of its store, the number of its last batch, whether a
-full sync is incomplete, and the number of its last release."""
+full sync is incomplete, the number of its last release, and the number of its rows."""
 
 
 class LakePosition(msgspec.Struct, frozen=True, array_like=True):
@@ -33,12 +33,14 @@ class LakePosition(msgspec.Struct, frozen=True, array_like=True):
         batch: the number of its last batch.
         is_filling: whether a full sync of the store's existing records is incomplete.
         release: the highest release number that rows have or have had.
+        rows: the number of its rows in the snapshot.
     """
 
     store_id: str
     batch: int
     is_filling: bool = False
     release: int = 0
+    rows: int = 0
 
 
 def positions_of(table: Table) -> Mapping[str, LakePosition]:

@@ -44,30 +44,38 @@ class LakeReader:
         self._name = name if name is not None else daemon
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="lake")
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Return sums over the newest snapshot. Cancelling the call interrupts the query.
+    async def aggregate(self, query: AggregateQuery, released: Released | None = None) -> Aggregates:
+        """Return sums over the newest snapshot, which must have these released records.
+
+        Cancelling the call interrupts the query.
 
         Raises:
+            LakeMiscounted: another program has deleted or added rows, or the released records have just changed.
             StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
         work = Work()
 
         def answer() -> Aggregates:
             with self._table.load() as table:
-                snapshot = self._newest(table)
+                snapshot = self._newest(table, released)
                 found = self._engine.sums(table, query, Chosen(snapshot.number, self._daemon), work)
             return replace(found, snapshot=snapshot)
 
         return await self._in_thread(work, answer)
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+    async def stream(
+        self, query: RecordQuery, released: Released | None = None
+    ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """Yield pages of wire texts of the newest snapshot, in the query's order. The first page is read on entry.
 
-        Raises:
-            StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
+        Raises the same errors as :meth:`aggregate`.
         """
-        async with self._open_pages(query, lambda table: Chosen(self._newest(table).number, self._daemon)) as pages:
+
+        def choose(table: Table) -> Chosen:
+            return Chosen(self._newest(table, released).number, self._daemon)
+
+        async with self._open_pages(query, choose) as pages:
             yield pages
 
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
@@ -143,10 +151,11 @@ class LakeReader:
         with self._table.load() as table:
             yield from self._engine.records(table, query, choose(table), work)
 
-    def _newest(self, table: Table) -> LakeSnapshot:
+    def _newest(self, table: Table, released: Released | None) -> LakeSnapshot:
         """Return the newest snapshot.
 
         Raises:
+            LakeMiscounted: another program has deleted or added rows.
             StoreUnavailable: there is no snapshot, or the daemon has not synced anything yet.
         """
         newest, positions = table.current_snapshot(), positions_of(table)
@@ -155,9 +164,24 @@ class LakeReader:
                 f"The lake {self._table.location} has no records{'' if self._daemon is None else ' of ' + self._daemon}"
                 " yet: the next run syncs them; or run `auditord lake run` now."
             )
+        self._table.refuse_changed(table, self._daemon)
+        if released is not None and released.state.records and self._name is not None:
+            self._refuse_older(table, released.state)
+            self._table.refuse_miscounted(table, newest.snapshot_id, self._name, released)
         counted = positions.values() if self._daemon is None else [positions[self._daemon]]
         is_complete = not any(position.is_filling for position in counted)
         return LakeSnapshot(newest.snapshot_id, from_micros(newest.timestamp_ms * 1_000), is_complete)
+
+    def _refuse_older(self, table: Table, state: LakeState) -> None:
+        """Raise LakeOvertaken if the newest snapshot does not follow the store's, unless that can no longer be told."""
+        snapshot = table.current_snapshot()
+        while snapshot is not None and (snapshot.sequence_number or 0) > state.sequence:
+            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+        if snapshot is not None and snapshot.snapshot_id != state.snapshot_id:
+            raise LakeOvertaken(
+                f"The lake {self._table.location} was set back: its newest snapshot does not follow "
+                f"{state.snapshot_id}, which this record store knows. Run `auditord lake run`, and try again."
+            )
 
     def _choose_released(self, table: Table, released: Released) -> Chosen:
         """Choose the released rows in the snapshot that the store names, or in the newest if that one has expired.
@@ -180,6 +204,7 @@ class LakeReader:
                 f"The lake {here} has no records of this record store under the name {self._name}: correct lake.name."
             )
         if table.snapshot_by_id(state.snapshot_id) is not None:
+            self._table.refuse_miscounted(table, state.snapshot_id, self._name or "", released)
             return Chosen(state.snapshot_id, self._name, released)
         is_older = (newest.sequence_number or 0) < state.sequence
         is_ahead = position.batch > state.given or position.release > state.release  # or a run was killed
@@ -188,6 +213,7 @@ class LakeReader:
                 f"The lake {here} is {'older' if is_older else 'newer'} than this record store, and does not have its "
                 f"snapshot {state.snapshot_id}: run `auditord lake run`, and try again."
             )
+        self._table.refuse_miscounted(table, newest.snapshot_id, self._name or "", released)
         return Chosen(newest.snapshot_id, self._name, released)
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyiceberg.types import (
     BooleanType,
@@ -80,9 +79,8 @@ SCHEMA: Final = Schema(
     NestedField(24, "memory_seconds", LongType(), required=False),
     NestedField(25, "gpu_seconds", LongType(), required=False),
 )
-"""Schema of a new table, in which pyiceberg numbers the fields itself. A later column must not be required, because
-earlier rows lack it. It is added when a daemon that knows it opens the table. Meta keys and components are in lists, so
-that new ones need no column."""
+"""Schema of a new table, in which pyiceberg numbers the fields itself. Meta keys and components are in lists, so that
+new ones need no column."""
 
 PARTITIONS: Final = PartitionSpec(
     PartitionField(source_id=3, field_id=1000, transform=MonthTransform(), name="month"),
@@ -94,14 +92,6 @@ _PROVENANCE: Final = ("received_at", "updated_at", "principal", "agent", "releas
 
 RECORD_COLUMNS: Final = (*_RECORD, *_PROVENANCE)
 """Columns that :func:`records_of` reads."""
-
-
-def add_columns(table: Table) -> None:
-    """Add the columns that a table of an earlier version lacks."""
-    known = set(table.schema().column_names)
-    if not {field.name for field in SCHEMA.fields} <= known:
-        with table.update_schema() as update:
-            update.union_by_name(SCHEMA)
 
 
 def rows_of(copies: Sequence[LakeRecord], schema: Any, **constants: object) -> Any:  # Any: pyarrow's Schema and Table

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
+    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -52,7 +54,7 @@ from auditord.lake.positions import (
     refuse_mixed,
 )
 from auditord.lake.pruning import match_daemon, match_stops
-from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
+from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of, values_of
 from auditord.lake.writing import (
     FILE_RECORDS,
     SMALL_FILES,
@@ -73,7 +75,16 @@ from auditord.lake.writing import (
     small_files,
     write_batch,
 )
-from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapshot, Released, ReleasedRow
+from auditord.store.lake import (
+    LakeBatch,
+    LakeMiscounted,
+    LakeOvertaken,
+    LakeRecord,
+    LakeSnapshot,
+    LakeState,
+    Released,
+    ReleasedRow,
+)
 from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
@@ -84,6 +95,9 @@ TABLE: Final = f"{NAMESPACE}.lake"
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
 _KEYS: Final = ("record_id", "release", "stop_time")
+
+_DAEMON: Final = SCHEMA.find_field("daemon").field_id
+_RELEASE: Final = SCHEMA.find_field("release").field_id
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is retried while other daemons commit first."""
@@ -108,6 +122,14 @@ class LakeFacts(msgspec.Struct, frozen=True):
     positions: Mapping[str, LakePosition]
 
 
+class _Checked(msgspec.Struct, frozen=True):
+    """A snapshot that was found to have a row for each released record of a daemon."""
+
+    snapshot_id: int
+    daemon: str
+    state: LakeState
+
+
 class LakeMoved(StoreUnavailable):
     """Another process syncs the records of the same store.
 
@@ -127,13 +149,14 @@ class LakeTable(CatalogTable):
     def __init__(self, catalog: Mapping[str, str], warehouse: str) -> None:
         location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
         super().__init__(TABLE, location, catalog)
+        self._sound = _Checked(0, "", LakeState())
+        self._rows = 0, Counter[str]()
 
     def open(self) -> str:
-        """Create the table, or add the columns that it lacks. Return the table's id."""
+        """Create the table unless it exists, and return its id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
             with attempt, self.translate_errors():
                 self._create(self.connect())
-        self._try(add_columns)
         with self.load() as table:
             return str(table.metadata.table_uuid)
 
@@ -184,7 +207,9 @@ class LakeTable(CatalogTable):
             self._refuse_moved(table, daemon, before)
             rewritten = remove_rows(table, _tasks(table, daemon), mask_unreleased(daemon, released))
             release = state.release if before is None else max(state.release, before.release)
-            _commit(table, {daemon: LakePosition(state.store_id, 0, is_filling=True, release=release)}, rewritten, ())
+            rows = int(table.scan(match_daemon(daemon), selected_fields=("daemon",)).count())
+            after = LakePosition(state.store_id, 0, is_filling=True, release=release, rows=rows)
+            _commit(table, {daemon: after}, rewritten, ())
 
         self._try(commit)
 
@@ -346,10 +371,7 @@ class LakeTable(CatalogTable):
     def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.load() as table:
-            scan = table.scan(where, selected_fields=tuple(columns))
-            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-            for task in scan.plan_files():
-                yield from reader.to_table([task]).to_batches()
+            yield from _rows_in(table, where, columns)
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
@@ -431,21 +453,65 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
+    def check_released(self, daemon: str, released: Released) -> None:
+        """Raise LakeMiscounted unless the newest snapshot has a row for each released record of a daemon."""
+        with self.load() as table:
+            newest = table.current_snapshot()
+            self.refuse_miscounted(table, 0 if newest is None else newest.snapshot_id, daemon, released)
+
+    def refuse_miscounted(self, table: Table, snapshot_id: int, daemon: str, released: Released) -> None:
+        """Raise LakeMiscounted unless a snapshot of a loaded table has a row for each released record of a daemon.
+
+        Rows that do not count may be missing, since a run deletes them before the store forgets them.
+        """
+        state, recalled = released.state, len(released.recalled)
+        checked = _Checked(snapshot_id, daemon, state)
+        if not state.records or self._sound == checked:
+            return
+        found = _count_released(table, snapshot_id, daemon, state.release)
+        if not state.records <= found <= state.records + recalled:
+            change = found - state.records
+            raise LakeMiscounted(
+                f"The lake {self.location} has {found:,} of {state.records:,} records that {daemon} has released to "
+                f"it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
+                f"`auditord lake verify`, and roll the table back to snapshot {state.snapshot_id} or an earlier one."
+            )
+        self._sound = checked
+
+    def refuse_changed(self, table: Table, daemon: str | None) -> None:
+        """Raise LakeMiscounted if another program has deleted or added rows of a daemon, or of any if it is None.
+
+        Files are read only if the manifests do not have the expected number of rows.
+        """
+        snapshot, positions = table.current_snapshot(), positions_of(table)
+        if snapshot is None:
+            return
+        manifests = snapshot.manifests(table.io)
+        rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in manifests)
+        if rows == sum(each.rows for each in positions.values()):
+            return
+        if self._rows[0] != snapshot.snapshot_id:
+            names = (batch["daemon"].to_pylist() for batch in _rows_in(table, AlwaysTrue(), ("daemon",)))
+            self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
+        found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
+        for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
+            change = found[name] - expected.get(name, 0)
+            if change:
+                raise LakeMiscounted(
+                    f"The lake {self.location} has {counted(found[name], 'row')} of {name}, which has written "
+                    f"{expected.get(name, 0):,}: another program has {'deleted' if change < 0 else 'added'} "
+                    f"{abs(change):,}. Find out which, and roll the table back to a snapshot before that."
+                )
+
     def count_unaccounted(self) -> Mapping[str, int]:
         """Count the rows, by daemon, that belong to no recorded batch: another program wrote them.
 
-        Only files that may hold such a row are read. In a sound table these are none if daemon names have at most 16
-        characters.
+        Only files that may hold such a row are read. In a sound table these are none.
         """
         with self.load() as table:
             rows = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
         counts: Any = rows["daemon"].value_counts()  # Any: pyarrow's
         return {each["values"]: each["counts"] for each in counts.to_pylist()}
-
-    def lacking_columns(self) -> Sequence[str]:
-        """Return the columns that a table of an earlier version lacks."""
-        with self.load() as table:
-            return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
     def _refuse_moved(self, table: Table, daemon: str, position: LakePosition | None) -> None:
         if positions_of(table).get(daemon) != position:
@@ -477,7 +543,11 @@ def _commit(
     The files of a failed commit stay until they are cleaned up. If only the answer to a commit was lost, the commit is
     reported as failed although the table refers to its files.
     """
-    now = {**positions_of(table), **moved}
+    more = _records_in((*rewritten.added, *added)) - _records_in(rewritten.removed)
+    now = {
+        **positions_of(table),
+        **{name: each and replace(each, rows=each.rows + more) for name, each in moved.items()},
+    }
     positions = {daemon: each for daemon, each in now.items() if each is not None}
     text = msgspec.json.encode(positions).decode()
     commit_files(table, {POSITIONS: text}, rewritten.removed, (*rewritten.added, *added))
@@ -492,6 +562,30 @@ def count_released(table: Table, daemon: str, released: Released) -> int:
     where = match_daemon(daemon, released.state.release)
     keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
     return sum(len(rows.difference(released.recalled)) for rows in keys)
+
+
+def _rows_in(table: Table, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:  # Any: pyarrow's
+    """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
+    scan = table.scan(where, selected_fields=tuple(columns))
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+    for task in scan.plan_files():
+        yield from reader.to_table([task]).to_batches()
+
+
+def _count_released(table: Table, snapshot_id: int, daemon: str, release: int) -> int:
+    """Count the rows of a daemon with release numbers up to ``release``. Most files need not be read for it."""
+    scan = table.scan(match_daemon(daemon, release), snapshot_id=snapshot_id, selected_fields=("release",))
+    reader, rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter), 0
+    for task in scan.plan_files():
+        file = task.file
+        names = {file.lower_bounds.get(_DAEMON), file.upper_bounds.get(_DAEMON)}
+        nulls, last = file.null_value_counts.get(_RELEASE), file.upper_bounds.get(_RELEASE)
+        is_released = last is not None and int.from_bytes(last, "little", signed=True) <= release
+        if nulls is not None and is_released and names == {daemon.encode()} and not task.delete_files:
+            rows += file.record_count - nulls
+        else:
+            rows += reader.to_table([task]).num_rows
+    return rows
 
 
 def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:

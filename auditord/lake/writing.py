@@ -32,6 +32,7 @@ SMALL_FILES: Final = 8
 RELEASE_RECORDS: Final = 500
 """Rows with the same release number. The record store deletes their records in one transaction."""
 
+_SOURCES: Final = [(each.source_id, each.transform) for each in PARTITIONS.fields]
 _FIRST: Final = 1970 * 12
 _LONGEST_NAME: Final = 255
 """Most bytes of a folder's name in common file systems. A site in a path is percent-encoded."""
@@ -225,7 +226,7 @@ ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_
 def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
     """Write rows of one partition to new files."""
     metadata, spec = table.metadata, table.spec()
-    if len(spec.fields) != len(PARTITIONS.fields):
+    if [(each.source_id, each.transform) for each in spec.fields] != _SOURCES:
         raise ValueError("another engine has changed its partitions, which were month and site")
     values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
     key = _Folders(values, spec, metadata.schema())

@@ -166,6 +166,15 @@ class LakeDiverged(StoreUnavailable):
     """
 
 
+class LakeMiscounted(StoreUnavailable):
+    """The lake has fewer or more rows of a daemon than that daemon has written.
+
+    Remedy:
+        run `auditord lake verify`, find out who deleted or added rows, and roll the table back to the last snapshot
+        before that, or restore the lake and its catalog from their backup.
+    """
+
+
 class LakeOvertaken(StoreUnavailable):
     """Another process is changing the lake at the same time, or the record store is older than the lake.
 

@@ -6,6 +6,7 @@
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,11 +20,14 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
 from auditord.errors import StoreUnavailable
-from auditord.lake.catalog import LakeRefused
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.manifests import LakeRefused
 from auditord.lake.opening import ConfiguredLake
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
@@ -140,6 +144,42 @@ async def test_a_file_outside_of_the_table_is_refused(table: LakeTable, tmp_path
         await ask(table, tmp_path)
 
 
+def change_column(table: LakeTable, name: str, new: str | None) -> None:
+    """Rename or remove a column in the newest schema, as another engine does."""
+
+    def edit(metadata: dict[str, Any]) -> None:
+        [newest] = [each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"]]
+        kept = [each for each in newest["fields"] if new is not None or each["name"] != name]
+        newest["fields"] = [{**each, "name": new} if each["name"] == name else each for each in kept]
+
+    change(table, edit)
+
+
+@pytest.mark.parametrize("column", ["release", "batch", "document", "core_seconds", "stop_time"])
+async def test_a_removed_column_is_refused_and_not_created_again(table: LakeTable, tmp_path: Path, column: str) -> None:
+    change_column(table, column, None)
+    with pytest.raises(LakeRefused, match=rf"removed.*: {column}\."):
+        table.open()
+    with pytest.raises(LakeRefused, match=column):
+        await ask(table, tmp_path)
+
+
+async def test_a_column_that_was_removed_and_created_again_is_refused(table: LakeTable, tmp_path: Path) -> None:
+    with table.load() as opened, opened.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("release")
+        update.add_column("release", LongType())
+    with pytest.raises(LakeRefused, match=r": release\."):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize(("one", "other"), [("cores", "memory"), ("user_group", "user_name"), ("release", "batch")])
+async def test_exchanged_columns_are_refused(table: LakeTable, tmp_path: Path, one: str, other: str) -> None:
+    for name, new in ((one, "spare"), (other, one), ("spare", other)):
+        change_column(table, name, new)
+    with pytest.raises(LakeRefused, match=f"{one}.*{other}|{other}.*{one}"):
+        await ask(table, tmp_path)
+
+
 def folder_of(table: LakeTable) -> Path:
     return Path(table.location.removeprefix("file://"))
 
@@ -175,8 +215,105 @@ async def test_metadata_that_would_fill_the_memory_is_refused(
     table: LakeTable, tmp_path: Path, which: Callable[[LakeTable], Path]
 ) -> None:
     os.truncate(which(table), 100 << 30)  # sparse
-    with pytest.raises(LakeRefused, match="larger than 256 MiB"):
+    with pytest.raises(LakeRefused, match="larger than 64 MiB"):
         await ask(table, tmp_path)
+
+
+def list_of(table: LakeTable) -> Path:
+    with table.load() as opened:
+        snapshot = opened.current_snapshot()
+        assert snapshot is not None
+    return Path(snapshot.manifest_list.removeprefix("file://"))
+
+
+def number(value: int) -> bytes:
+    """A number as Avro writes it."""
+    value, written = value << 1, bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def text(value: bytes) -> bytes:
+    return number(len(value)) + value
+
+
+def rewrite_avro(file: Path, change: Callable[[dict[str, str]], object], entries: int, block: bytes) -> None:
+    """Write an Avro file with the changed header of a file and one block."""
+    with AvroFile(PyArrowFileIO().new_input(str(file))) as original:
+        header = original.header
+    meta = dict(header.meta)
+    change(meta)
+    pairs = b"".join(text(name.encode()) + text(value.encode()) for name, value in meta.items())
+    start = b"Obj\x01" + number(len(meta)) + pairs + number(0) + header.sync
+    file.write_bytes(start + number(entries) + text(block) + header.sync)
+
+
+def deflate(size: int) -> bytes:
+    """Return some compressed zeros."""
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(bytes(size)) + compressor.flush()
+
+
+def without_elements(table: LakeTable, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write a manifest with a changed schema, in which an entry begins with a length of 2**60."""
+
+    def edit(meta: dict[str, str]) -> None:
+        schema = json.loads(meta["avro.schema"])
+        change(schema)
+        meta.update({"avro.schema": json.dumps(schema), "avro.codec": "null"})
+
+    rewrite_avro(manifest_of(table), edit, 1, number(1 << 60))
+
+
+@pytest.mark.parametrize("which", [manifest_of, list_of])
+@pytest.mark.parametrize(
+    ("codec", "entries", "block", "reason"),
+    [
+        ("deflate", 1, deflate(40 << 20), "32 MiB decompressed"),
+        ("null", 10_000_000, b"x", "100,000 entries"),
+        ("zstandard", 1, b"x", "'zstandard'"),
+        ("snappy", 1, b"x", "'snappy'"),
+    ],
+    ids=["deflate", "entries", "zstandard", "snappy"],
+)
+async def test_a_small_manifest_that_would_fill_the_memory_is_refused_by_name(
+    table: LakeTable, *, which: Callable[[LakeTable], Path], codec: str, entries: int, block: bytes, reason: str
+) -> None:
+    file = which(table)
+    rewrite_avro(file, lambda meta: meta.update({"avro.codec": codec}), entries, block)
+    with pytest.raises(LakeRefused, match=rf"{file.name}.*{reason}"):
+        table.partitions()
+
+
+async def test_a_list_whose_elements_have_no_bytes_is_refused(table: LakeTable) -> None:
+    def change(schema: dict[str, Any]) -> None:
+        [file] = [each["type"] for each in schema["fields"] if each["name"] == "data_file"]
+        [offsets] = [each for each in file["fields"] if each["name"] == "split_offsets"]
+        offsets["type"] = {**offsets["type"][1], "items": "null"}
+
+    without_elements(table, change)
+    with pytest.raises(LakeRefused, match="elements without bytes"):
+        table.partitions()
+
+
+async def test_a_schema_of_a_manifest_that_cannot_be_read_is_refused(table: LakeTable) -> None:
+    elements = {"type": "array", "items": "int", "element-id": 900}
+    without_elements(table, lambda schema: schema["fields"].insert(0, {"name": "x", "type": elements, "field-id": 901}))
+    with pytest.raises(LakeRefused, match="cannot be used"):
+        table.partitions()
+
+
+def test_metadata_with_the_name_of_a_data_file_is_not_read(table: LakeTable) -> None:
+    file = metadata_of(table)
+    other = file.rename(file.with_suffix(".parquet"))
+    os.truncate(other, 100 << 30)  # sparse
+    with sqlite3.connect(folder_of(table).parents[1] / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", (other.as_uri(),))
+    catalog.close()
+    with pytest.raises(LakeRefused, match="as metadata"):
+        table.facts()
 
 
 def with_text_as_cores(file: Path) -> None:

@@ -1,0 +1,198 @@
+"""A hostile writer of the shared lake deletes, doubles and takes back rows: no sum is silently wrong."""
+
+# pyiceberg's classes get their signatures while they are made; mypy checks the rest.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import sqlite3
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.positions import POSITIONS, LakePosition, positions_of
+from auditord.lake.queries import LakeReader
+from auditord.lake.table import LakeTable
+from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
+from auditord.store import Duplicates
+from auditord.store.lake import LakeMiscounted, LakeOvertaken
+from auditord.store.store import RecordStore
+from auditord_hookspecs import Aggregates, RecordQuery
+from tests.integration.lake.killed import opened, run
+from tests.integration.lake.test_releasing import BY_MONTH, DAY, ONE_BY_ONE, SENT, START, job
+from tests.summed_records import aggregate_records
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+RECORDS: Final = [job(number) for number in range(1, 80)]
+RELEASED: Final = sum(
+    each.stop_time is not None and month_number(each.stop_time) < month_number(START) + 2 for each in RECORDS
+)
+arrow: Any = import_module("pyarrow")  # Any: it ships no types
+compute: Any = import_module("pyarrow.compute")
+NAME: Final = "a-daemon-with-a-long-name"
+
+
+@dataclass
+class World:
+    """A daemon that has released records, and the folder of its lake."""
+
+    store: RecordStore
+    table: LakeTable
+    folder: Path
+    reader: LakeReader
+    all: LakeReader
+
+    async def run(self) -> int:
+        return await run(self.store, self.table, NAME, month_number(START) + 2)
+
+    async def ask(self) -> Aggregates:
+        """Sum up the newest snapshot as a daemon does."""
+        return await self.reader.aggregate(BY_MONTH, await self.store.released())
+
+    def theirs(self) -> Table:
+        """The table, as another program opens it."""
+        at = {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": self.folder.as_uri()}
+        return load_catalog("auditord", type="sql", **at).load_table("auditord.lake")
+
+    def catalog(self) -> tuple[str, str]:
+        with sqlite3.connect(self.folder / "catalog.db") as catalog:
+            [row] = catalog.execute("SELECT metadata_location, previous_metadata_location FROM iceberg_tables")
+        catalog.close()
+        return row
+
+    def set_back(self, location: str) -> None:
+        with sqlite3.connect(self.folder / "catalog.db") as catalog:
+            catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", (location,))
+        catalog.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World, None]:
+    folder = tmp_path / "lake"
+    async with opened(folder, NAME, f"sqlite:///{tmp_path}/records.db") as (store, table):
+        await store.add_all(RECORDS, SENT, Duplicates.SAME_RUN, atomic=True)
+        limits = EngineLimits(256 << 20, 1, tmp_path / "spill")
+        one = World(
+            store, table, folder, LakeReader(table, NAME, DuckDb(limits)), LakeReader(table, None, DuckDb(limits))
+        )
+        assert await one.run() == RELEASED
+        assert replace(await one.ask(), snapshot=None) == aggregate_records(RECORDS, BY_MONTH)
+        yield one
+        one.reader.close()
+        one.all.close()
+
+
+def forged(table: Table, fewer: int) -> Mapping[str, str]:
+    """The positions after some rows less, as a writer who knows of them sets them."""
+    ours = positions_of(table)[NAME]
+    return {
+        POSITIONS: msgspec.json.encode(
+            {NAME: LakePosition(*msgspec.structs.astuple(ours)[:-1], ours.rows - fewer)}
+        ).decode()
+    }
+
+
+def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None = None) -> None:
+    """Delete rows as Spark does, by new files without them."""
+
+    def are_gone(rows: Any) -> Any:
+        return compute.is_in(rows["record_id"], value_set=arrow.array(record_ids, rows["record_id"].type))
+
+    rewritten = remove_rows(table, table.scan().plan_files(), are_gone)
+    commit_files(table, properties or {}, rewritten.removed, rewritten.added)
+
+
+def append_again(table: Table, record_id: str, daemon: str = NAME) -> None:
+    """Append a copy of a row."""
+    [task, *_] = table.scan(f"record_id = '{record_id}'").plan_files()
+    rows = table.scan(f"record_id = '{record_id}'").to_arrow()
+    place = rows.schema.get_field_index("daemon")
+    named = rows.set_column(place, rows.schema.field(place), arrow.array([daemon], rows["daemon"].type))
+    commit_files(table, {}, (), list(write_rows(table, partition_of_file(task.file), named)))
+
+
+@pytest.mark.parametrize("is_forger", [False, True])
+async def test_deleted_released_rows_make_no_sum_too_small(world: World, *, is_forger: bool) -> None:
+    theirs = world.theirs()
+    delete(theirs, "job-3", "job-4", properties=forged(theirs, 2) if is_forger else {})
+    with pytest.raises(LakeMiscounted, match="deleted 2"):
+        await world.ask()
+    with pytest.raises(LakeMiscounted, match="deleted 2"):
+        async with world.reader.stream(RecordQuery(), await world.store.released()):
+            pass
+    with pytest.raises(LakeMiscounted, match=rf"{RELEASED - 2} of {RELEASED} records.*deleted 2 rows.*lake verify"):
+        await world.run()
+    assert await world.store.aggregate(ONE_BY_ONE) == aggregate_records(RECORDS, ONE_BY_ONE), "from its own snapshot"
+    world.theirs().manage_snapshots().rollback_to_snapshot((await world.store.lake_state()).snapshot_id).commit()
+    assert replace(await world.ask(), snapshot=None) == aggregate_records(RECORDS, BY_MONTH)
+    assert await world.run() == 0
+
+
+async def test_doubled_rows_make_no_sum_too_large(world: World) -> None:
+    append_again(world.theirs(), "job-3")
+    for asked in (world.reader, world.all):
+        with pytest.raises(LakeMiscounted, match=f"{len(RECORDS) + 1} rows of {NAME}.*added 1"):
+            await asked.aggregate(BY_MONTH)
+    with pytest.raises(LakeMiscounted, match="added 1 row"):
+        await world.run()
+
+
+async def test_a_data_file_that_is_listed_twice_is_noticed(world: World) -> None:
+    theirs = world.theirs()
+    [first, *_] = theirs.scan().plan_files()
+    with theirs.transaction() as transaction, transaction.update_snapshot().fast_append() as files:
+        files.append_data_file(first.file)
+    with pytest.raises(LakeMiscounted, match=f"added {first.file.record_count}"):
+        await world.ask()
+
+
+async def test_deleted_copies_of_stored_records_are_noticed(world: World) -> None:
+    delete(world.theirs(), "job-79")
+    for asked in (world.reader, world.all):
+        with pytest.raises(LakeMiscounted, match=f"which has written {len(RECORDS)}: another program has deleted 1"):
+            await asked.aggregate(BY_MONTH)
+    assert await world.run() == 0, "the record store has these"
+
+
+async def test_rows_of_another_name_refuse_the_sums_of_all_and_not_those_of_this_daemon(world: World) -> None:
+    append_again(world.theirs(), "job-3", "nobody")
+    assert replace(await world.ask(), snapshot=None) == aggregate_records(RECORDS, BY_MONTH)
+    with pytest.raises(LakeMiscounted, match=r"1 row of nobody.*written 0.*added 1"):
+        await world.all.aggregate(BY_MONTH)
+
+
+@pytest.mark.parametrize("by_catalog", [True, False])
+async def test_a_table_that_was_set_back_is_noticed_and_the_next_run_syncs_again(
+    world: World, *, by_catalog: bool
+) -> None:
+    before, (location, _) = world.theirs().current_snapshot(), world.catalog()
+    assert before is not None
+    new = [job(number, start_time=START + number * DAY) for number in range(80, 90)]
+    await world.store.add_all(new, SENT, Duplicates.SAME_RUN, atomic=True)
+    assert await world.run() == 0
+    assert replace(await world.ask(), snapshot=None) == aggregate_records([*RECORDS, *new], BY_MONTH)
+    if by_catalog:
+        world.set_back(location)
+    else:
+        world.theirs().manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+    with pytest.raises(LakeOvertaken, match="set back"):
+        await world.ask()
+    await world.run()
+    assert replace(await world.ask(), snapshot=None) == aggregate_records([*RECORDS, *new], BY_MONTH)
+
+
+async def test_the_count_of_released_rows_reads_no_data_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("a data file was read")
+
+    monkeypatch.setattr("auditord.lake.table.ArrowScan.to_table", fail)
+    world.table.check_released(NAME, replace(await world.store.released(), recalled=frozenset()))
+    await world.ask()
