@@ -62,6 +62,8 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         provides: returns the names of all components that the records of an instance can have, such as ``Cores``. If
             no enabled collector provides what a report, plugin or pledge needs, ``auditord config check`` says so.
             None: unknown.
+        labels: returns the names of all labels that the records of an instance can have, or None if they are unknown.
+            If no enabled collector makes a label that a plugin needs, ``auditord config check`` says so.
         inventory: yields all jobs that ended within ``context.window``, for ``auditord audit``, in the same batches as
             if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
             Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
@@ -88,6 +90,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     prefix: Callable[[C], str] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
     provides: Callable[[C], Iterable[str]] | None = None
+    labels: Callable[[C], Iterable[str] | None] | None = None
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     no_inventory: Callable[[C], str | None] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
@@ -130,6 +133,9 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
             :mod:`auditord_hookspecs.proposals`.
         needs: returns the names of the components without which an instance's figures are missing or too low. For a
             held amount such as ``Cores``, its total will do.
+        needs_labels: returns, for each label without which an instance's figures are charged to nobody, the names under
+            which a record may have it.
+        remarks: as for :class:`CollectorKind`. Shown by ``auditord config check`` and ``doctor``, and at start-up.
     """
 
     name: str
@@ -141,6 +147,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     check: Check | None = None
     detect: Detect | None = None
     needs: Callable[[C], Iterable[str]] | None = None
+    needs_labels: Callable[[C], Iterable[Sequence[str]]] | None = None
+    remarks: Callable[[C], Iterable[str]] | None = None
 
 
 class Sender(Protocol):

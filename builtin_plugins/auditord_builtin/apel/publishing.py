@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.config import ApelConfig, MessageType, needs
+from auditord_builtin.apel.config import ApelConfig, MessageType, needs, needs_labels, remarks
 from auditord_builtin.apel.importing import detect, import_client_file, import_config
 from auditord_builtin.apel.jobs import JobReporter
 from auditord_builtin.apel.questions import site_groups
@@ -237,4 +237,6 @@ APEL = PluginKind(
     check=check,
     detect=detect,
     needs=needs,
+    needs_labels=needs_labels,
+    remarks=remarks,
 )
