@@ -127,7 +127,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
         run: does the work once. Every effect must honour ``context.dry_run``.
         interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
         timeout: the time limit of a run, unless the instance sets its own.
-        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
+        import_config: converts a file of the program that this kind replaces to ours, or returns None for other files.
+            Called with the file's document, and with those of the other files of this call.
         check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for the program that this kind replaces, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
@@ -143,7 +144,7 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     run: Callable[[C, PluginContext], Awaitable[None]]
     interval: timedelta = timedelta(hours=1)
     timeout: timedelta = timedelta(hours=1)
-    import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
+    import_config: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], "ImportedConfig | None"] | None = None
     check: Check | None = None
     detect: Detect | None = None
     needs: Callable[[C], Iterable[str]] | None = None

@@ -223,9 +223,9 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
         yield Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
 
 
-def import_file(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's plugin, or of an APEL client."""
-    return import_client_file(document) or import_config(document)
+def import_file(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
+    """Translate a file of AUDITOR's plugin, or of an APEL client, given its other files."""
+    return import_client_file(document, others) or import_config(document)
 
 
 APEL = PluginKind(
