@@ -134,7 +134,7 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
             :mod:`auditord_hookspecs.proposals`.
         needs: returns the names of the components without which an instance's figures are missing or too low. For a
             held amount such as ``Cores``, its total will do.
-        needs_labels: returns, for each label without which an instance's figures are charged to nobody, the names under
+        needs_labels: returns, for each label without which an instance's figures have no owner, the names under
             which a record may have it.
         remarks: as for :class:`CollectorKind`. Shown by ``auditord config check`` and ``doctor``, and at start-up.
     """
