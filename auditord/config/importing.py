@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from auditord.config.documents import Path as OptionPath
 from auditord.config.kinds import InstalledKinds
 from auditord.config.shown import Remarks, to_yaml
-from auditord.config.yaml_files import read_tagged_file
+from auditord.config.yaml_files import describe_undecodable, read_tagged_file
 from auditord.errors import ConfigurationError, refusal
 from auditord_hookspecs import ImportedConfig
 
@@ -99,10 +99,12 @@ def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
     """
     parser = RawConfigParser()
     try:
-        parser.read_string(path.read_text(), str(path))
+        parser.read_string(path.read_bytes().decode(), str(path))
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
-    except (Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(describe_undecodable(error, str(path))) from error
+    except Error as error:
         raise ConfigurationError(f"{path}: not an INI file: {' '.join(str(error).split())}") from error
     return {name: dict(parser.items(name)) for name in parser.sections() if parser.items(name)}
 

@@ -189,6 +189,13 @@ def test_a_file_with_a_fault_is_refused_with_its_place(tmp_path: Path, old: str,
         import_files([changed(tmp_path, old, new)], load_hooks([]).kinds)
 
 
+def test_a_file_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.cfg"
+    file.write_bytes("[db]\n# Zürich\n".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"client\.cfg:2: not UTF-8: "):
+        import_files([file], load_hooks([]).kinds)
+
+
 def test_files_of_two_sites_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"sites_to_report: .* differ"):
         import_files([changed(tmp_path, "EXAMPLE-SITE", "OTHER"), FILES[1]], load_hooks([]).kinds)
