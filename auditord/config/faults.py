@@ -1,7 +1,7 @@
 """Messages about configuration faults, with place, option and allowed values, and the JSON schema."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, cast
@@ -123,6 +123,33 @@ _SHAPES = {
 """Texts for values of a wrong type, in YAML's terms."""
 
 
+def _add_zone(time: str) -> str:
+    zoned = f"{time}Z" if ":" in time else f"{time}T00:00:00Z"
+    return f"'{time}' has no time zone: write {zoned} for UTC"
+
+
+def _explain_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        place = "" if error.pos is None else f" (at character {error.pos + 1})"
+        return f"'{text}' is not a regular expression: {error.msg}{place}"
+    return f"'{text}' is not a regular expression"
+
+
+def _is_no(what: str) -> Callable[[str], str]:
+    return lambda text: f"'{text}' is not {what}"
+
+
+_EXPLAINED: Mapping[str, Callable[[str], str]] = {
+    "pattern_regex": _explain_expression,
+    "timezone_aware": _add_zone,
+    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing"), _is_no("a time such as 2026-11-01T00:00:00Z")),
+    **dict.fromkeys(("date_parsing", "date_from_datetime_parsing"), _is_no("a day such as 2026-11-01")),
+}
+"""Texts for wrong times and expressions, from the value, by the type of the fault."""
+
+
 def suggestion(name: str, allowed: Collection[str]) -> str:
     """Return the end of a sentence that refuses a name: the likely name and all allowed ones."""
     likely = get_close_matches(name, allowed, n=1)
@@ -228,8 +255,8 @@ class _Writer(msgspec.Struct, frozen=True):
                 return str(context["error"])
             case "string_pattern_mismatch" if context.get("pattern") == INSTANCE_NAME:
                 return f"'{details['input']}' is not a valid name: use lowercase letters, digits and _, a letter first"
-            case "string_type":
-                return f"{_plain(details)}; to write it as text, put it in quotes"
+            case kind if kind in _EXPLAINED:
+                return _EXPLAINED[kind](str(details["input"]))
             case _:
                 return _plain(details)
 
@@ -243,7 +270,8 @@ def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
 def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
     message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
-    return f"{message}{quoted}{_suggest(details)}"
+    remedy = "; to write it as text, put it in quotes" if details["type"] == "string_type" else ""
+    return f"{message}{quoted}{_suggest(details)}{remedy}"
 
 
 def _suggest(details: ErrorDetails) -> str:

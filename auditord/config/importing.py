@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from auditord.config.documents import Path as OptionPath
 from auditord.config.kinds import InstalledKinds
 from auditord.config.shown import Remarks, to_yaml
-from auditord.config.yaml_files import read_tagged_file
+from auditord.config.yaml_files import describe_undecodable, read_tagged_file
 from auditord.errors import ConfigurationError, refusal
-from auditord_hookspecs import ImportedConfig, ImporterKind
+from auditord_hookspecs import ImportedConfig
 
 _HEAD = "Made by auditord config import from {files}."
 _AUDITOR = "AUDITOR"
@@ -99,10 +99,12 @@ def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
     """
     parser = RawConfigParser()
     try:
-        parser.read_string(path.read_text(), str(path))
+        parser.read_string(path.read_bytes().decode(), str(path))
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
-    except (Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(describe_undecodable(error, str(path))) from error
+    except Error as error:
         raise ConfigurationError(f"{path}: not an INI file: {' '.join(str(error).split())}") from error
     return {name: dict(parser.items(name)) for name in parser.sections() if parser.items(name)}
 
@@ -124,14 +126,16 @@ def _importers(kinds: InstalledKinds, others: Sequence[FileDocument]) -> Iterato
             yield _Importer(_AUDITOR, collector.import_config)
     for name, plugin in kinds.plugins.items():
         if plugin.import_config is not None:
-            yield _Importer(_describe_replaced(name), plugin.import_config)
+            yield _Importer(_describe_replaced(name), _with_others(plugin.import_config, others))
     for kind in kinds.importers.values():
-        yield from _server_importer(kind, others)
+        if kind.import_config is not None:
+            yield _Importer(kind.title, _with_others(kind.import_config, others), whole=True)
 
 
-def _server_importer(kind: ImporterKind[Any], others: Sequence[FileDocument]) -> Iterator[_Importer]:
-    if (translate := kind.import_config) is not None:
-        yield _Importer(kind.title, lambda document: translate(document, others), whole=True)
+def _with_others(
+    translate: Callable[[FileDocument, Sequence[FileDocument]], ImportedConfig | None], others: Sequence[FileDocument]
+) -> Callable[[FileDocument], ImportedConfig | None]:
+    return lambda document: translate(document, others)
 
 
 def _describe_replaced(plugin: str) -> str:

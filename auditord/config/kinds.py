@@ -85,10 +85,12 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
         *_unshown_users(configuration),
         *_many_labels(configuration),
         *_find_undelivered(configuration, kinds),
+        *_find_unmade(configuration, kinds),
         *(
-            f"collectors.{name}: {remark}"
-            for name, config in configuration.collectors.items()
-            if config.enabled and (say := kinds.collectors[kind_of(config)].remarks) is not None
+            f"{section}.{name}: {remark}"
+            for section, installed in (("collectors", kinds.collectors), ("plugins", kinds.plugins))
+            for name, config in getattr(configuration, section).items()
+            if config.enabled and (say := installed[kind_of(config)].remarks) is not None
             for remark in say(config)
         ),
     ]
@@ -120,6 +122,27 @@ def _find_undelivered(configuration: Configuration, kinds: InstalledKinds) -> li
         f"collectors: none delivers {in_either_form(name)}, needed by {', '.join(users)}: add it to components"
         for name, users in needed(configuration, kinds).items()
         if names.isdisjoint({name, TOTALS.get(name, name)})
+    ]
+
+
+def _find_unmade(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+    """Return a remark for each needed label that no enabled collector makes, unless one's are unknown."""
+    known: set[str] = set()
+    for each in configuration.collectors.values():
+        if each.enabled:
+            list_labels = kinds.collectors[kind_of(each)].labels
+            if list_labels is None or (made := list_labels(each)) is None:
+                return []
+            known.update(made)
+    if not known:
+        return []
+    return [
+        f"plugins.{instance}: no collector makes the label {' or '.join(names)}: add it to the meta of a collector"
+        for instance, config in configuration.plugins.items()
+        if config.enabled and getattr(config, "source", "local") == "local"
+        if (needs := kinds.plugins[kind_of(config)].needs_labels) is not None
+        for names in dict.fromkeys(map(tuple, needs(config)))
+        if known.isdisjoint(names)
     ]
 
 

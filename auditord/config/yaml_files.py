@@ -22,6 +22,7 @@ _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _MOST_VALUES = 100_000
 """Most values in a file. Nested anchors can make billions from a few lines."""
+_TABS = re.compile(r" *\t")
 _PLAIN = "plain"
 _TAGS = frozenset({_PLAIN, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 
@@ -71,7 +72,7 @@ def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
         root = yaml.compose(content, Loader=_Loader)
         values: Any = None if root is None else reader.value(root, ())
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigurationError(_describe(error, name)) from error
+        raise ConfigurationError(_describe(error, name, content)) from error
     if reader.faults:
         raise ConfigurationError("\n".join(reader.faults))
     if values is None:
@@ -81,12 +82,30 @@ def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
     return Document(values, reader.origins)
 
 
-def _describe(error: Exception, name: str) -> str:
+def _describe(error: Exception, name: str, content: bytes | str) -> str:
+    if isinstance(content, bytes):
+        try:
+            content = content.decode()
+        except UnicodeDecodeError as undecodable:
+            return describe_undecodable(undecodable, name)
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        line = error.problem_mark.line
+        place = f"{name}:{line + 1}: not YAML: "
+        if _TABS.match("".join(content.split("\n")[line : line + 1])) or "'\\t'" in str(error.problem):
+            return f"{place}a tab is not allowed here: use spaces"
         context = f" ({error.context})" if error.context else ""
         remedy = "; check the indentation of this line" if "<block end>" in str(error.problem) else ""
-        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}{remedy}"
+        return f"{place}{error.problem}{context}{remedy}"
     return f"{name}: not YAML: {' '.join(str(error).split())}"
+
+
+def describe_undecodable(error: UnicodeDecodeError, name: str) -> str:
+    """Return the text about a file that is not UTF-8, with the line."""
+    line = error.object[: error.start].count(b"\n") + 1
+    return (
+        f"{name}:{line}: not UTF-8: the byte {error.object[error.start]:#x} is from another encoding, such as Latin-1: "
+        f"save the file as UTF-8, for example with: iconv -f latin1 -t utf-8"
+    )
 
 
 class _Reader:

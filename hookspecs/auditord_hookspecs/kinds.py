@@ -61,6 +61,8 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         provides: returns the names of all components that the records of an instance can have, such as ``Cores``. If
             no enabled collector provides what a report, plugin or pledge needs, ``auditord config check`` says so.
             None: unknown.
+        labels: returns the names of all labels that the records of an instance can have, or None if they are unknown.
+            If no enabled collector makes a label that a plugin needs, ``auditord config check`` says so.
         inventory: yields all jobs that ended within ``context.window``, for ``auditord audit``, in the same batches as
             if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
             Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
@@ -87,6 +89,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     prefix: Callable[[C], str] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
     provides: Callable[[C], Iterable[str]] | None = None
+    labels: Callable[[C], Iterable[str] | None] | None = None
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     no_inventory: Callable[[C], str | None] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
@@ -123,12 +126,16 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
         run: does the work once. Every effect must honour ``context.dry_run``.
         interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
         timeout: the time limit of a run, unless the instance sets its own.
-        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
+        import_config: converts a file of the program that this kind replaces to ours, or returns None for other files.
+            Called with the file's document, and with those of the other files of this call.
         check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for the program that this kind replaces, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
         needs: returns the names of the components without which an instance's figures are missing or too low. For a
             held amount such as ``Cores``, its total will do.
+        needs_labels: returns, for each label without which an instance's figures have no owner, the names under
+            which a record may have it.
+        remarks: as for :class:`CollectorKind`. Shown by ``auditord config check`` and ``doctor``, and at start-up.
     """
 
     name: str
@@ -136,10 +143,12 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     run: Callable[[C, PluginContext], Awaitable[None]]
     interval: timedelta = timedelta(hours=1)
     timeout: timedelta = timedelta(hours=1)
-    import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
+    import_config: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], "ImportedConfig | None"] | None = None
     check: Check | None = None
     detect: Detect | None = None
     needs: Callable[[C], Iterable[str]] | None = None
+    needs_labels: Callable[[C], Iterable[Sequence[str]]] | None = None
+    remarks: Callable[[C], Iterable[str]] | None = None
 
 
 class SenderKind(msgspec.Struct, Generic[C], frozen=True):

@@ -460,6 +460,26 @@ def needs(config: ApelConfig) -> list[str]:
     return list(dict.fromkeys([*named, *(each.component for each in config.scores)]))
 
 
+def needs_labels(config: ApelConfig) -> list[tuple[str, ...]]:
+    """Return the labels of the site and of the mandatory fields. Without one, APEL gets ``None``."""
+    fields = config.summary_fields if config.message_type is MessageType.SUMMARIES else config.individual_job_fields
+    mandatory = () if fields is None else dict(fields.mandatory).values()
+    named = [field.name for field in mandatory if isinstance(field, MetaField)]
+    return [config.site.site_meta_field, *named]
+
+
+def remarks(config: ApelConfig) -> list[str]:
+    """Return a remark if the first run would fail."""
+    if config.site.publish_since is not None:
+        return []
+    text = (
+        "site.publish_since is missing, so the first run fails: set it to the beginning of the first month that this "
+        "daemon reports, such as 2026-01-01T00:00:00Z, and let the collector read all jobs since then "
+        "(earliest_datetime)"
+    )
+    return [text]
+
+
 def scores_of(fields: SummaryFields | None) -> list[ScoreField]:
     """Return the scores that the normalised fields name, without duplicates."""
     if fields is None:

@@ -1,8 +1,9 @@
 """Import the configuration of AUDITOR's APEL plugin, and the files of an APEL client."""
 
+import re
 from collections.abc import Mapping, Sequence
 from configparser import RawConfigParser
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from auditord_builtin.apel.config import (
     BENCHMARKS,
@@ -24,11 +25,11 @@ _BY_SITE: Final = "no counterpart: in the collector (sites), assign jobs that sh
 _CLIENT_DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "db": dict.fromkeys(("backend", "hostname", "port", "name", "username", "password"), _NO_DATABASE),
     "spec_updater": {
-        **dict.fromkeys(("enabled", "ldap_host", "ldap_port", "manual_spec1"), _BY_RECORD),
+        **dict.fromkeys(("enabled", "ldap_host", "ldap_port"), _BY_RECORD),
         "site_name": "this is empty: set plugins.apel.site.sites_to_report",
         "lrms_server": "in the collector (meta), give jobs without a CE the label submit_host",
-        "spec_value": "set it as the score of Cores in the collector (components)",
-        "spec_type": "see benchmarks",
+        "spec_value": "this is no score without a spec_type",
+        "spec_type": "this is empty",
     },
     "joiner": {
         "enabled": "records need no joining: the collector sets all their labels",
@@ -79,8 +80,35 @@ _MESSAGING: Final = {
 }
 """The options of ``messaging``, by section and option of ``sender.cfg``."""
 
+_SLURM: Final = "slurm"
+_COMMENT: Final = "Comment"
+_GUIDE: Final = "auditord manual apel-slurm"
 _LABELS: Final = (
     "records need the labels voms, user_dn and submit_host; for HTCondor-CE, see etc/examples/htcondor-ce-apel.yml"
+)
+_SLURM_LABELS: Final = (
+    f"the labels voms, user_dn and submit_host come from the comment that the CE gives to each job: {_GUIDE}"
+)
+_EARLIEST: Final = (
+    "earliest_datetime is missing: set it to the instant of plugins.apel.site.publish_since, or the first month lacks "
+    "jobs. These sites, meta and components replace those of an earlier file"
+)
+_GRID_JOBS: Final = (
+    "the client sent only grid jobs (local_jobs = false). Users can write comments, too, so it is better to recognise "
+    f"the jobs of the CE by the Group or Account of its users: {_GUIDE}"
+)
+_NO_SPEC: Final = (
+    "without a score, no job can be reported: add to Cores: scores: [{name: HEPscore23, value: VALUE}], or import "
+    "client.cfg in the same call if it has a manual_spec1"
+)
+_SCORED: Final = "the benchmarks of client.cfg, per core; values that the client took from the BDII are not among them"
+_OTHER_COMPONENTS: Final = (
+    {"name": "Memory", "key": "AllocTRES", "sub_key": "mem", "key_type": "IntegerMega", "optional": True},
+    {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time", "optional": True},
+    {"name": "GPU", "key": "AllocTRES", "sub_key": "gres/gpu", "optional": True},
+)
+_OTHER_LABELS: Final = tuple(
+    {"name": name, "key": name.title(), "key_type": "String"} for name in ("account", "partition")
 )
 _NO_LOCAL_JOBS: Final = (
     "the client sent only grid jobs (local_jobs = false). Here every record of the site is reported, those without "
@@ -92,6 +120,8 @@ _SINCE: Final = (
 )
 _SITE: Final = "the site's name in GOCDB, and its site ids in records (see sites of the collector)"
 _VO: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_vo"}}
+_GROUP: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_group"}}
+_ROLE: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_role"}}
 _HOST: Final = {"type": "MetaField", "name": "submit_host"}
 _USER: Final = {"type": "MetaField", "name": "user_dn"}
 _FQAN: Final = {"type": "MetaField", "name": "voms"}
@@ -103,8 +133,12 @@ def detect(host: Host) -> Proposal | None:
     return Proposal(f"APEL client, configured in {files[0].parent}", imports=files) if files else None
 
 
-def import_client_file(document: Document) -> ImportedConfig | None:
+def import_client_file(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
     """Translate one of the client's three files, or return None for any other file.
+
+    Args:
+        document: the file, option by option in its sections.
+        others: the other files that are imported. ``client.cfg`` has the benchmarks, ``parser.cfg`` the batch system.
 
     Raises:
         ValueError: the client would refuse a value.
@@ -117,7 +151,8 @@ def import_client_file(document: Document) -> ImportedConfig | None:
         if telling <= set(document) <= sections and all(isinstance(each, Mapping) for each in document.values()):
             result = ConfigImport(document, "plugins.apel")
             result.put("kind", "apel")
-            used = translate(result)
+            files = {name: each for file in (*others, document) for name, each in file.items()}
+            used = translate(result, files)
             for name, given in result.document.items():
                 known = [option for section, option in (*used, ("logging", "level")) if section == name]
                 result.drop(given, known, _CLIENT_DROPPED.get(name), place=f"{name}.", other=_UNKNOWN)
@@ -127,8 +162,9 @@ def import_client_file(document: Document) -> ImportedConfig | None:
     return None
 
 
-def _import_client(result: ConfigImport) -> set[tuple[str, str]]:
-    used = _import_site(result, "spec_updater") | _import_benchmark(result)
+def _import_client(result: ConfigImport, files: Document) -> set[tuple[str, str]]:
+    is_slurm = _batch_system(files) == _SLURM
+    used = _import_site(result, "spec_updater") | _import_benchmarks(result, is_slurm=is_slurm)
     unloader = result.section("unloader")
     summaries, withhold = (_is_true(unloader, option) for option in ("send_summaries", "withhold_dns"))
     result.put("message_type", "summaries" if summaries else "individual_jobs")
@@ -136,19 +172,53 @@ def _import_client(result: ConfigImport) -> set[tuple[str, str]]:
     user: dict[str, Any] = {} if withhold else {"GlobalUserName": _USER}  # Any: YAML
     fields = "summary_fields" if summaries else "individual_job_fields"
     if summaries:
-        result.put(fields, {"mandatory": {"VO": _VO, "SubmitHost": _HOST}, "optional": user})
+        optional = {**user, "VOGroup": _GROUP, "VORole": _ROLE}
+        result.put(fields, {"mandatory": {"VO": _VO, "SubmitHost": _HOST}, "optional": optional})
     else:
         result.put(fields, {"optional": {"SubmitHost": _HOST, "FQAN": _FQAN, **user}})
     local = _is_true(result.section("joiner"), "local_jobs")
-    result.remark(fields, _LABELS if local else f"{_LABELS}\n{_NO_LOCAL_JOBS}")
+    labels = _SLURM_LABELS if is_slurm else _LABELS
+    result.remark(fields, labels if local or is_slurm else f"{labels}\n{_NO_LOCAL_JOBS}")
     return used | {("unloader", "send_summaries"), ("unloader", "withhold_dns")}
 
 
-def _import_parser(result: ConfigImport) -> set[tuple[str, str]]:
-    return _import_site(result, "site_info")
+def _import_parser(result: ConfigImport, files: Document) -> set[tuple[str, str]]:
+    used = _import_site(result, "site_info")
+    system = _batch_system(files)
+    if system:
+        result.put("site.batch_system", system)
+        used.add(("batch", "type"))
+    if system == _SLURM:
+        result.include(_propose_slurm(result.section("site_info"), files))
+    return used
 
 
-def _import_sender(result: ConfigImport) -> set[tuple[str, str]]:
+def _batch_system(files: Document) -> str:
+    return str(files.get("batch", {}).get("type", "")).lower()
+
+
+def _propose_slurm(site: Document, files: Document) -> ConfigImport:
+    """Return a collector that takes VO, user and CE from the comments of jobs, and the benchmarks of the client."""
+    collector = ConfigImport({}, f"collectors.{_SLURM}")
+    collector.put("kind", _SLURM)
+    collector.remark("", _EARLIEST)
+    has_local_jobs = _is_true(files.get("joiner", {}), "local_jobs")
+    labels = {"name": "voms", "key": _COMMENT, "key_type": "Json"}
+    if has_local_jobs and (server := site.get("lrms_server")):
+        labels = {"name": "submit_host", "key": _COMMENT, "key_type": "Json", "default_value": server}
+    if (name := site.get("site_name")) and has_local_jobs:
+        collector.put("sites", [{"name": name}])
+    elif name:
+        grid = {"name": name, "only_if": {"key": _COMMENT, "matches": "voms"}}
+        collector.put("sites", [grid, {"name": "local"}], _GRID_JOBS)
+    collector.put("meta", [labels, *_OTHER_LABELS], _SLURM_LABELS)
+    scores = _make_scores(_read_specs(files.get("spec_updater", {})))
+    cores = {"name": "Cores", "key": "NCPUS", **({"scores": scores} if scores else {})}
+    collector.put("components", [cores, *_OTHER_COMPONENTS], _SCORED if scores else _NO_SPEC)
+    return collector
+
+
+def _import_sender(result: ConfigImport, _files: Document) -> set[tuple[str, str]]:
     if (protocol := result.section("sender").get("protocol", "AMS")).upper() != "AMS":
         result.remark("messaging", f"APEL no longer accepts {protocol}; set the host of its AMS, msg.argo.grnet.gr")
     used: set[tuple[str, str]] = set()
@@ -168,17 +238,68 @@ def _import_site(result: ConfigImport, section: str) -> set[tuple[str, str]]:
     return {(section, "site_name")}
 
 
-def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
-    """Import the benchmark of local jobs. The client takes the benchmark of grid jobs from the BDII."""
-    given = result.section("spec_updater").get("spec_type")
-    if not given:
+class _Spec(NamedTuple):
+    """A benchmark of the jobs of a CE; of local jobs if ``host`` is empty."""
+
+    host: str
+    type: str
+    value: str
+
+
+def _read_specs(updater: Document) -> list[_Spec]:
+    """Return the benchmarks in ``client.cfg``. As in the client, a gap in the numbers of ``manual_spec`` is the end.
+
+    Raises:
+        ValueError: the client would refuse one.
+    """
+    specs: list[_Spec] = []
+    while given := updater.get(option := f"manual_spec{len(specs) + 1}"):
+        element, _, rest = given.partition(",")
+        name, _, value = (part.strip() for part in rest.partition(","))
+        specs.append(_Spec(re.split("[:/]", element.strip())[0], name, _check_spec(option, name, value)))
+    if name := updater.get("spec_type"):
+        specs.append(_Spec("", name, _check_spec("spec_type", name, updater.get("spec_value") or "VALUE")))
+    return specs
+
+
+def _check_spec(option: str, name: str, value: str) -> str:
+    if name.lower() not in BENCHMARKS:
+        raise ValueError(f"spec_updater.{option}: '{name}' is not one of {', '.join(BENCHMARKS)}")
+    if value != "VALUE" and not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise ValueError(f"spec_updater.{option}: '{value}' is not a number, as in ce.example.org,HEPscore23,12.4")
+    return value
+
+
+def _make_scores(specs: Sequence[_Spec]) -> list[dict[str, Any]]:  # Any: YAML
+    """Return the rules for scores. If the CEs differ, a rule recognises its CE by the comments of its jobs."""
+    given = [spec for spec in specs if spec.value != "VALUE"]
+    hosts = [rf"\b{re.escape(spec.host)}\b" for spec in given if spec.host]
+    rules: list[dict[str, Any]] = []  # Any: YAML
+    for spec in given:
+        matches = rf"\b{re.escape(spec.host)}\b" if spec.host else f"^(?!.*({'|'.join(hosts)}))"
+        only = {} if len({spec[1:] for spec in given}) == 1 else {"only_if": {"key": _COMMENT, "matches": matches}}
+        rule = {"name": spec.type, "value": float(spec.value), **only}
+        rules += [] if rule in rules else [rule]
+    return rules
+
+
+def _import_benchmarks(result: ConfigImport, *, is_slurm: bool) -> set[tuple[str, str]]:
+    """Import the benchmarks in ``client.cfg``: of CEs, and of local jobs. Others are in the BDII."""
+    updater = result.section("spec_updater")
+    specs = _read_specs(updater)
+    if not specs:
         return set()
-    if (known := BENCHMARKS.get(given.lower())) is None:
-        raise ValueError(f"spec_updater.spec_type: '{given}' is not one of {', '.join(BENCHMARKS)}")
-    value = result.section("spec_updater").get("spec_value", "VALUE")
-    remark = f"in the collector, add to Cores: scores: [{{name: {given}, value: {value}}}]"
-    result.put("benchmarks", [{"type": known, "score": given, "component": "Cores"}], remark)
-    return {("spec_updater", "spec_type"), ("spec_updater", "spec_value")}
+    named = sorted({spec.type for spec in specs}, key=lambda name: [*BENCHMARKS].index(name.lower()))
+    benchmarks = [{"type": BENCHMARKS[name.lower()], "score": name, "component": "Cores"} for name in named]
+    scores = ", ".join(
+        f"{{name: {spec.type}, value: {spec.value}}}" + (f" for {spec.host}" if spec.host else "") for spec in specs
+    )
+    remark = (
+        f"see collectors.{_SLURM}.components" if is_slurm else f"in the collector, add to Cores: scores: [{scores}]"
+    )
+    result.put("benchmarks", benchmarks, remark)
+    options = ("spec_type", "spec_value", *(f"manual_spec{number + 1}" for number in range(len(specs))))
+    return {("spec_updater", option) for option in options}
 
 
 def _is_true(given: Document, option: str) -> bool:

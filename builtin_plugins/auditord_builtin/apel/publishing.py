@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.config import ApelConfig, MessageType, needs
+from auditord_builtin.apel.config import ApelConfig, MessageType, needs, needs_labels, remarks
 from auditord_builtin.apel.importing import detect, import_client_file, import_config
 from auditord_builtin.apel.jobs import JobReporter
 from auditord_builtin.apel.questions import site_groups
@@ -223,9 +223,9 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
         yield Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
 
 
-def import_file(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's plugin, or of an APEL client."""
-    return import_client_file(document) or import_config(document)
+def import_file(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
+    """Translate a file of AUDITOR's plugin, or of an APEL client, given its other files."""
+    return import_client_file(document, others) or import_config(document)
 
 
 APEL = PluginKind(
@@ -237,4 +237,6 @@ APEL = PluginKind(
     check=check,
     detect=detect,
     needs=needs,
+    needs_labels=needs_labels,
+    remarks=remarks,
 )

@@ -8,7 +8,7 @@ from typing import Final
 from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.choosing import classify, most_complete_first, select_ads
 from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config, remarks
-from auditord_builtin.htcondor.conversion import convert, job_of
+from auditord_builtin.htcondor.conversion import OWN_LABELS, convert, job_of
 from auditord_builtin.htcondor.evaluation import Evaluator
 from auditord_builtin.htcondor.history_files import collect_files
 from auditord_builtin.htcondor.job_files import collect_folder
@@ -24,7 +24,7 @@ from auditord_hookspecs import (
     Reach,
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_folder, check_readable
-from auditord_hookspecs.mapping import component_names
+from auditord_hookspecs.mapping import component_names, label_names
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
@@ -178,6 +178,7 @@ HTCONDOR = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=remarks,
     provides=component_names,
+    labels=lambda config: label_names(config.meta, (*config.site_labels, *OWN_LABELS)),
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,

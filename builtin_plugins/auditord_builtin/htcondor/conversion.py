@@ -37,6 +37,9 @@ from auditord_hookspecs.mapping import (
 )
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
 
+OWN_LABELS: Final = ("user_id", "group_id")
+"""The labels of every record, besides ``site_labels``."""
+
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """The universes scheduler (DAGMan) and local, whose jobs run on the schedd's host and use no slot."""
 
@@ -141,7 +144,7 @@ def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad has no {missing}")
     owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
-    labels = build_meta(config.meta, row, (*config.site_labels, "user_id", "group_id"))
+    labels = build_meta(config.meta, row, (*config.site_labels, *OWN_LABELS))
     site = (find_site(config.sites, row),) if config.site_labels else ()
     plain = f"{config.record_prefix}-{row['GlobalJobId']}"
     left_out = [*owners.left_out, *labels.left_out]

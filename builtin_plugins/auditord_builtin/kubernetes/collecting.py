@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, find_remarks, import_config
-from auditord_builtin.kubernetes.conversion import PodToConvert, convert
+from auditord_builtin.kubernetes.conversion import OWN_LABELS, PodToConvert, convert
 from auditord_builtin.kubernetes.following import (
     PAGE_SIZE,
     Checkpoint,
@@ -43,7 +43,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_readable
 from auditord_hookspecs.http import HttpError
-from auditord_hookspecs.mapping import component_names
+from auditord_hookspecs.mapping import component_names, label_names
 from auditord_hookspecs.outcomes import restore
 
 CPU: Final = "prometheus.cpu"
@@ -333,6 +333,7 @@ KUBERNETES: Final = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=find_remarks,
     provides=component_names,
+    labels=lambda config: label_names(config.meta, OWN_LABELS),
     inventory=collect,
     reach=reach,
     check=check,

@@ -28,7 +28,7 @@ from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 DELETED: Final = "Deleted"
 """The ``status`` of a pod that was deleted before it ended. Other statuses are Kubernetes' phases."""
 
-_OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
+OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
 _GPU_SECONDS: Final = "gpu_seconds"
 _TOTALS: Final = ("core_seconds", "memory_seconds")
 _MEBIBYTE: Final = Decimal(1024**2)
@@ -99,7 +99,7 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
     if start is None:
         raise InvalidRecord("status.startTime is missing")
     row = _row_of(config, to_convert, start)
-    labels = build_meta(config.meta, row, _OWN_LABELS)
+    labels = build_meta(config.meta, row, OWN_LABELS)
     left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
     components = build_components(config.components, row, left_out, config.never_zero)
@@ -109,7 +109,7 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
         start_time=start,
         stop_time=to_convert.stop,
         components=components,
-        meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
+        meta={**labels.meta, **{name: (text,) for name, text in zip(OWN_LABELS, own, strict=True)}},
     )
     # The id contains the pod's uid, so the same id with another start is not another run but an error to report.
     return Converted(Produced(record, source_id=source_id(pod)), left_out)

@@ -380,6 +380,6 @@ PRIORITY: Final = PluginKind(
     config=PriorityConfig,
     run=set_priorities,
     needs=lambda config: config.components,
-    import_config=import_config,
+    import_config=lambda document, _others: import_config(document),
     check=check,
 )

@@ -26,7 +26,7 @@ from auditord_hookspecs.mapping import (
 )
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
 
-_RESERVED: Final = ("site_id", "user_id", "group_id")
+OWN_LABELS: Final = ("site_id", "user_id", "group_id")
 
 _OWNERS: Final = {"user_id": ("User",), "group_id": ("Group",)}
 
@@ -95,7 +95,7 @@ class Converter:
         row = self._merge_rows(run, None if stop is None else stop - start)
         is_cpu_time_unknown = stop is None or lacks_cpu_time(run, stop - start)
         never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset[str]())
-        labels = mapping.build_meta(config.meta, row, _RESERVED)
+        labels = mapping.build_meta(config.meta, row, OWN_LABELS)
         owners = mapping.build_owners(_OWNERS, row)
         meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}
         left_out = [*labels.left_out, *owners.left_out]

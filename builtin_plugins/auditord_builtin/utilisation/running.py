@@ -200,7 +200,7 @@ UTILISATION: Final = PluginKind(
     run=run_utilisation,
     interval=timedelta(hours=1),
     timeout=timedelta(hours=4),
-    import_config=import_config,
+    import_config=lambda document, _others: import_config(document),
     check=check,
     needs=lambda config: filter(None, (config.components.cores, config.components.cpu_time)),
 )

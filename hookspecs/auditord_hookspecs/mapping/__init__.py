@@ -42,6 +42,7 @@ from auditord_hookspecs.mapping.rules import (
     SiteRule,
     auditor_preset,
     component_names,
+    label_names,
     remarks_on_fractions,
     remarks_on_sites,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "holds",
     "is_missing",
     "is_zero",
+    "label_names",
     "parse_duration",
     "parse_energy",
     "parse_instant",

@@ -270,3 +270,16 @@ class MetaRule(ValueRule):
         if [self.key, self.value, self.template].count(None) != 2:  # noqa: PLR2004 two of the three are not given
             raise ValueError(f"meta {self.name}: give one of key, value and template")
         return self
+
+
+def label_names(rules: Iterable[MetaRule], own: Iterable[str]) -> list[str] | None:
+    """Return the labels that rules make, and the collector's own (for ``CollectorKind.labels``).
+
+    None if they are unknown: the labels of a ``Json`` rule are those of the JSON.
+    """
+    names = [*own]
+    for rule in rules:
+        if rule.key_type is KeyType.JSON:
+            return None
+        names.append(rule.name)
+    return names

@@ -20,6 +20,7 @@ from auditord_builtin.apel.config import (
     ScoreField,
 )
 from auditord_builtin.apel.importing import import_config
+from auditord_builtin.apel.publishing import import_file
 from auditord_hookspecs import ImportedConfig, PluginContext, PluginKind
 
 NEWER = (Path(__file__).parent / "auditor_apel.yml").read_text()
@@ -184,7 +185,7 @@ def test_what_the_command_prints_is_a_configuration(text: str, tmp_path: Path) -
     async def nothing(config: ApelConfig, context: PluginContext) -> None:
         pass
 
-    kind = PluginKind(name="apel", config=ApelConfig, run=nothing, import_config=import_config)
+    kind = PluginKind(name="apel", config=ApelConfig, run=nothing, import_config=import_file)
     kinds = InstalledKinds(collectors={}, plugins={"apel": kind}, senders={})
     (tmp_path / "apel.yml").write_text(text)
     printed = import_files([tmp_path / "apel.yml"], kinds)

@@ -271,6 +271,40 @@ def test_a_fault_that_is_only_the_consequence_of_another_is_not_reported() -> No
     assert line.endswith("collectors.s.clusters: it should be 'all', not 'al'; did you mean 'all'?")
 
 
+SLURM = "collectors: {s: {kind: slurm, sites: [{name: S, %s}], %s}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SLURM % ("", "earliest_datetime: 01.11.2026"), "'01.11.2026' is not a time such as 2026-11-01T00:00:00Z"),
+        (
+            SLURM % ("", "earliest_datetime: 2026-11-01"),
+            "'2026-11-01' has no time zone: write 2026-11-01T00:00:00Z for",
+        ),
+        (
+            SLURM % ("", "earliest_datetime: '2026-11-01 06:00'"),
+            "'2026-11-01 06:00' has no time zone: write 2026-11-01 06:00Z for UTC",
+        ),
+        (
+            "pledges: [{site: S, amount: 1, from: 01.11.2026, to: 2027-01-01}]",
+            "'01.11.2026' is not a day such as 2026-11-01",
+        ),
+        ("pledges: [{site: S, amount: 1, from: 1.1.26, to: 2027-01-01}]", "'1.1.26' is not a day such as 2026-11-01"),
+        (
+            SLURM % ("only_if: {key: Group, matches: '^(atlas|cms'}", ""),
+            "'^(atlas|cms' is not a regular expression: missing ), unterminated subpattern (at character 2)",
+        ),
+        (
+            SLURM % ("only_if: {key: Group, matches: '*'}", ""),
+            "'*' is not a regular expression: nothing to repeat (at character 1)",
+        ),
+    ],
+)
+def test_times_and_expressions_are_refused_with_the_right_form_or_the_place(text: str, expected: str) -> None:
+    assert [each for each in shipped_faults(text) if expected in each]
+
+
 def test_what_is_missing_and_was_not_misspelt_is_still_reported() -> None:
     lines = shipped_faults("collectors: {s: {kind: slurm, components: [{kye: NCPUS}]}}")
     assert [line.split(": ")[1] for line in lines[1:]] == [

@@ -51,11 +51,15 @@ SLURM = {"kind": "slurm", "sites": [{"name": "S"}]}
 USER_CPU = [{"name": "Cores", "key": "NCPUS"}, {"name": "UserCPU", "key": "UserCPU", "key_type": "Time"}]
 
 
-def undelivered(**sections: Any) -> list[str]:  # Any: as in a file
+def remarked(**sections: Any) -> list[str]:  # Any: as in a file
     configuration = configuration_model(instance_models(KINDS)).model_validate(
         {"state_dir": "/state", "store": {"url": "sqlite:///records.db"}, **sections}
     )
-    return [remark for remark in remarks(configuration, KINDS) if remark.startswith("collectors: none delivers")]
+    return remarks(configuration, KINDS)
+
+
+def undelivered(**sections: Any) -> list[str]:  # Any: as in a file
+    return [remark for remark in remarked(**sections) if remark.startswith("collectors: none delivers")]
 
 
 def test_what_no_collector_delivers_is_named_with_what_needs_it() -> None:
@@ -88,3 +92,61 @@ def test_rules_that_make_both_forms_are_refused_unless_they_have_conditions() ->
         model.model_validate({"components": both})
     both[0]["only_if"] = {"key": "Partition", "matches": "whole"}
     model.model_validate({"components": both})
+
+
+APEL: dict[str, Any] = {
+    "kind": "apel",
+    "site": {"sites_to_report": {"EXAMPLE-SITE": ["S"]}, "publish_since": "2026-01-01T00:00:00Z"},
+    "messaging": {"client_cert": "/cert.pem", "client_key": "/key.pem"},
+    "summary_fields": {
+        "mandatory": {
+            "VO": {"type": "MetaField", "name": ["voms", "vo"]},
+            "SubmitHost": {"type": "MetaField", "name": "submit_host"},
+        }
+    },
+}
+VOMS = {"name": "voms", "key": "Comment", "key_type": "String"}
+HOST = {"name": "submit_host", "value": "ce1.example.org"}
+
+
+def unmade(*meta: dict[str, Any], apel: dict[str, Any] = APEL, **sections: Any) -> list[str]:  # Any: as in a file
+    found = remarked(collectors={"slurm": {**SLURM, "meta": meta}, **sections}, plugins={"apel": apel})
+    return [each.partition(": add it")[0] for each in found if "no collector makes the label" in each]
+
+
+def test_mandatory_labels_that_no_collector_makes_are_named() -> None:
+    vo, host = (f"plugins.apel: no collector makes the label {names}" for names in ("voms or vo", "submit_host"))
+    assert unmade() == [vo, host]
+    assert unmade(VOMS) == [host]
+    assert unmade({**VOMS, "name": "vo"}, HOST) == []
+    by_site = {**APEL, "site": {**APEL["site"], "site_meta_field": "centre"}}
+    assert unmade(VOMS, HOST, apel=by_site) == ["plugins.apel: no collector makes the label centre"]
+    jobs: dict[str, Any] = {**APEL, "message_type": "individual_jobs", "individual_job_fields": {}}
+    assert unmade(apel=jobs) == []  # a VO is optional there
+
+
+def test_labels_that_a_collector_may_make_are_not_missed() -> None:
+    assert unmade({**VOMS, "key_type": "Json"}) == []  # the JSON has them
+    assert unmade(drop={"kind": "files", "folder": "/var/spool/jobs"}) == []
+    assert len(unmade(drop={"kind": "files", "folder": "/var/spool/jobs", "enabled": False})) == 2
+    assert unmade(apel={**APEL, "source": {"url": "https://records.example.org"}}) == []
+
+
+@pytest.mark.parametrize("kind", ["slurm", "slurm_epilog", "htcondor", "kubernetes"])
+def test_a_kind_that_names_its_components_names_its_labels(kind: str) -> None:
+    installed = KINDS.collectors[kind]
+    assert installed.labels is not None
+    names = installed.labels(
+        installed.config.model_validate({"kind": kind} if "kind" in installed.config.model_fields else {})
+    )
+    assert names is not None
+    assert "site_id" in names
+
+
+def test_an_apel_plugin_without_a_beginning_is_remarked_on() -> None:
+    def told(**site: Any) -> list[str]:  # Any: as in a file
+        found = remarked(plugins={"apel": {**APEL, "site": {"sites_to_report": {"E": ["S"]}, **site}}})
+        return [each for each in found if each.startswith("plugins.apel: ")]
+
+    assert ["publish_since is missing, so the first run fails" in each for each in told()] == [True]
+    assert told(publish_since="2026-01-01T00:00:00Z") == []

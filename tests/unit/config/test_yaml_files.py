@@ -75,7 +75,10 @@ def test_an_anchor_may_be_used_twice() -> None:
         ("- a\n", "must contain a mapping"),
         ("a: 1\n---\nb: 2\n", r"a\.yml:2: not YAML: but found another document"),
         ("a: [1\n", r"a\.yml:2: not YAML"),
-        ("\ta: 1\n", r"a\.yml:1: not YAML"),
+        ("\ta: 1\n", r"a\.yml:1: not YAML: a tab is not allowed here: use spaces$"),
+        ("a:\n  b: x\n\tc: 2\n", r"a\.yml:3: not YAML: a tab is not allowed here: use spaces$"),
+        ("a:\n  b: x\n  \tc: 2\n", r"a\.yml:3: not YAML: a tab is not allowed here: use spaces$"),
+        ("a:\n  b: 1\n  c:\t[1]\n", r"a\.yml:3: not YAML: a tab is not allowed here: use spaces$"),
         ("a:\n  b: 1\n    c: 2\n", r"a\.yml:3: not YAML: mapping values are not allowed here$"),
         ("a:\n    b: 1\n   c: 2\n", r"a\.yml:3: not YAML: expected <block end>.*; check the indentation of this line$"),
         ("a: &x {b: *x}", "contains it"),
@@ -100,8 +103,10 @@ def test_several_faults_of_a_file_are_reported_at_once() -> None:
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"a\.yml: not YAML"):
-        parse(b"a: \xff\xfe", "a.yml")
+    with pytest.raises(
+        ConfigurationError, match=r"^a\.yml:2: not UTF-8: the byte 0xfc is .* Latin-1: save the file as"
+    ):
+        parse("a: 1\nb: Zürich\nc: Köln\n".encode("latin-1"), "a.yml")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
