@@ -60,12 +60,12 @@ class CellSum(msgspec.Struct, frozen=True):
 
     Args:
         column: the column of the cells.
-        read: the aggregate over columns of versions; ``counted`` is their sign.
+        value: the value of a version, from its columns; ``counted`` is its sign.
         merged: the new value, from the stored cell and ``excluded``; the braces stand for the table.
     """
 
     column: LiteralString
-    read: LiteralString
+    value: LiteralString
     merged: LiteralString
 
 
@@ -250,6 +250,8 @@ class StoreDialect(Dialect):
     """True if one statement may insert or update the same row several times."""
     digest: ClassVar[LiteralString | None]
     """A hash of texts that may be too long for an index; None if indexes accept texts of any length."""
+    each_value: ClassVar[LiteralString]
+    """The object ``label_values`` as a table ``label`` with the columns ``key`` and ``value``."""
     day: ClassVar[LiteralString]
     """The UTC day of an instant (the braces), as a number since 1970."""
     first_of_month: ClassVar[LiteralString]
@@ -285,8 +287,16 @@ class StoreDialect(Dialect):
         """Return a table ``entry`` of a version's values under a meta key, and a condition that removes duplicates."""
 
     @abstractmethod
-    def labels_of(self, parts: Sequence[str]) -> Sql:
-        """Return the labels of cells by these keys, from columns of versions and ``ahead``, the days of a zone."""
+    def label_values(self, keys: Mapping[str, str]) -> Sql:
+        """Return the values of a version under several keys, as an object that ``each_value`` reads.
+
+        Args:
+            keys: meta keys, or :data:`CORES_KEY`, by the numbers of their sets.
+        """
+
+    @abstractmethod
+    def cell_labels(self, keys: Mapping[str, str], zone_part: str | None) -> Sql:
+        """Return the labels of a cell, from its ``number`` and ``value``, and ``ahead``, the days of a zone."""
 
     @abstractmethod
     def cell_counts(self) -> tuple[Sequence[LiteralString], Limbs]:

@@ -87,6 +87,12 @@ def end_of_feed() -> Work[int]:
     return int(end)
 
 
+def last_version() -> Work[int]:
+    """Return the position of the last version that is final, or 0."""
+    ((position,),) = yield from ask("last_version", end=(yield from end_of_feed()))
+    return int(position)
+
+
 def end_of_slice(after: int, end: int, limit: int) -> Work[int]:
     """Return the end of a slice of about ``limit`` records."""
     if end <= after:
@@ -100,9 +106,9 @@ def add_consumer(name: str, position: int) -> Work[None]:
     yield from ask("add_consumer", name=name, position=position)
 
 
-def move_consumer(name: str, position: int) -> Work[None]:
-    """Move a consumer to a position, unless it is already further."""
-    yield from ask("move_consumer", name=name, position=position)
+def move_consumers(names: Sequence[str], position: int) -> Work[None]:
+    """Move consumers to a position, unless they are already further."""
+    yield from ask("move_consumers", names=as_json(names), position=position)
 
 
 def forget_consumer(name: str) -> Work[None]:

@@ -21,17 +21,25 @@ WHERE
     EXISTS (SELECT 1 FROM {schema}records WHERE position > :position)
     OR EXISTS (SELECT 1 FROM {schema}removals WHERE position > :position)
 
+-- name: last_version
+-- The position of the last version up to another position, or 0.
+SELECT
+    {greatest}(
+        coalesce((SELECT max(position) FROM {schema}records WHERE position <= :end), 0),
+        coalesce((SELECT max(position) FROM {schema}removals WHERE position <= :end), 0)
+    )
+
 -- name: add_consumer
 -- Add a consumer, unless it exists.
 INSERT INTO {schema}consumers (name, position, updated_at)
 VALUES (:name, :position, {now})
 ON CONFLICT (name) DO NOTHING
 
--- name: move_consumer
--- Move a consumer, unless it has already read further.
+-- name: move_consumers
+-- Move consumers, except those that have already read further.
 UPDATE {schema}consumers
 SET position = {greatest}(position, :position), updated_at = {now}
-WHERE name = :name
+WHERE name {any names}
 
 -- name: forget_consumer
 -- Remove a consumer.

@@ -31,7 +31,7 @@ from auditord.store.feed import (
     forget_consumer,
     list_consumers,
     lowest_position,
-    move_consumer,
+    move_consumers,
 )
 from auditord.store.lake import (
     LakeBatch,
@@ -204,7 +204,7 @@ def take_slice(position: int, limit: int, last: int) -> Work[tuple[LakeBatch, Ro
     for name, passed in (yield from list_consumers()):
         if name == LAKE and passed > position:
             raise LakeDiverged(f"The lake has batch {position} of this store, but had batch {passed} before.")
-    yield from move_consumer(LAKE, position)
+    yield from move_consumers([LAKE], position)
     upto, end = position, min(last, (yield from end_of_feed()))
     while True:
         after, upto = upto, (yield from end_of_slice(upto, end, limit))

@@ -19,7 +19,7 @@ from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.changes import correct, redact_leftovers
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
 from auditord.store.dialects import StoreDialect
-from auditord.store.feed import SENDERS, forget_consumer, move_consumer, read_outbox
+from auditord.store.feed import SENDERS, forget_consumer, move_consumers, read_outbox
 from auditord.store.lake import LakeRecord, Released
 from auditord.store.lake_store import LakeStore, copies_of
 from auditord.store.planning import Change, Correction, IsReleased, Replacement, Stop
@@ -281,7 +281,7 @@ class RecordStore(LakeStore):
 
     async def forget_outbox(self, position: int) -> None:
         """Record that all changes up to a position have been forwarded."""
-        await self._write(lambda: atomic(lambda: move_consumer(SENDERS, position)))
+        await self._write(lambda: atomic(lambda: move_consumers([SENDERS], position)))
 
     async def end_outbox(self) -> None:
         """Keep no changes for senders any more, and discard those that wait."""

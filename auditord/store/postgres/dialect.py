@@ -10,7 +10,7 @@ last ids. If these few are likely to be found soon among the last ids of all rec
 (:func:`find_tied_stop`, :func:`in_parts`), each in the order of one index.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,9 +23,10 @@ from typing_extensions import override
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition, compile_query
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY, is_of_zone
+from auditord.store.rollups.cells import CORES_KEY
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import Columns, Sql, all_of, join, literal, quote_json, repeat
+from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import (
     AllOf,
@@ -64,22 +65,20 @@ def _sums(column: LiteralString, total: LiteralString = "NULL::bigint") -> Seque
     """Return the sums of an amount and of amount times runtime, or of the total that other records have instead."""
     product: LiteralString = f"{column}_runtime"
     return (
-        CellSum(column, f"sum(counted * coalesce({column}, {total} * 0))", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(column, f"counted * coalesce({column}, {total} * 0)", f"{{0}}.{column} + excluded.{column}"),
         CellSum(
             product,
-            f"sum(coalesce((counted * {column})::numeric * runtime, counted * {total}))",
+            f"coalesce((counted * {column})::numeric * runtime, counted * {total})",
             f"{{0}}.{product} + excluded.{product}",
         ),
     )
 
 
-def _label(part: str) -> Sql:
-    """Return a key and its values, as arguments of ``jsonb_build_object``."""
-    if part == CORES_KEY:
-        return Sql("%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END", (part,))
-    if is_of_zone(part):
-        return Sql("%s::text, CASE WHEN ahead <> 0 THEN jsonb_build_array(ahead::text) END", (part,))
-    return Sql("%s::text, meta -> %s::text", (part, part))
+def _values(number: str, key: str) -> Sql:
+    """Return a name and the values under a key, as arguments of ``jsonb_build_object``."""
+    if key == CORES_KEY:
+        return Sql("%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END", (number,))
+    return Sql("%s::text, meta -> %s::text", (number, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +114,18 @@ class PostgresDialect(StoreDialect):
     amount = "(component ->> 'amount')::bigint"
     scores = "(component -> 'scores')::text"
     cell_sums = (
-        CellSum("records", "sum(counted)", "{0}.records + excluded.records"),
-        CellSum("runtime", "sum(counted * runtime)", "{0}.runtime + excluded.runtime"),
+        CellSum("records", "counted", "{0}.records + excluded.records"),
+        CellSum("runtime", "counted * runtime", "{0}.runtime + excluded.runtime"),
         *_sums("cores", "core_seconds"),
         *_sums("memory", "memory_seconds"),
         *_sums("gpu", "gpu_seconds"),
         *_sums("total_cpu"),
     )
-    component_sums = (CellSum("records", "sum(counted)", "{0}.records + excluded.records"), *_sums("amount"))
+    component_sums = (CellSum("records", "counted", "{0}.records + excluded.records"), *_sums("amount"))
     counted = "sign"
     present = "({})::smallint"
     digest = "md5(ROW({})::text)::uuid"
+    each_value = 'LATERAL (SELECT key, value COLLATE "C" FROM jsonb_each_text(label_values)) AS label'
     day = "(({} AT TIME ZONE 'UTC')::date - '1970-01-01'::date)"
     first_of_month = "(date_trunc('month', ('1970-01-01'::date + ({}))::timestamp)::date - '1970-01-01'::date)"
     earlier = "least({0}, {1})"
@@ -155,8 +155,16 @@ class PostgresDialect(StoreDialect):
         return Sql(f"LATERAL ({values}) AS entry", (key,)), Sql("TRUE")
 
     @override
-    def labels_of(self, parts: Sequence[str]) -> Sql:
-        members = join(", ", [_label(part) for part in parts])
+    def label_values(self, keys: Mapping[str, str]) -> Sql:
+        values = join(", ", [_values(number, key) for number, key in keys.items()])
+        return Sql(f"jsonb_build_object({values.sql})", values.parameters)
+
+    @override
+    def cell_labels(self, keys: Mapping[str, str], zone_part: str | None) -> Sql:
+        members = Sql("%s::jsonb ->> number, value::jsonb", (as_json(keys),))
+        if zone_part is not None:
+            ahead = Sql("%s::text, CASE WHEN ahead <> 0 THEN jsonb_build_array(ahead::text) END", (zone_part,))
+            members = join(", ", [ahead, members])
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
     @override

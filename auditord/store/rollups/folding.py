@@ -10,7 +10,6 @@ last stop time of removed versions, unless the same slice adds a version that st
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Final, LiteralString
 
 import msgspec
@@ -18,16 +17,16 @@ import msgspec
 from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.conditions import to_local_time
 from auditord.store.counting import PREFIX, count_slice
-from auditord.store.dialects import StoreDialect
+from auditord.store.dialects import CellSum, StoreDialect
 from auditord.store.feed import (
     Slice,
     add_consumer,
     clear_removals,
-    end_of_feed,
     end_of_slice,
     forget_consumer,
+    last_version,
     lock_consumers,
-    move_consumer,
+    move_consumers,
     of_slice,
     versions_between,
 )
@@ -36,8 +35,8 @@ from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
 
-_AT_ONCE: Final = 10
-"""The maximum number of consumers in one transaction, which others wait for."""
+_SETS_AT_ONCE: Final = 50
+"""The maximum number of sets in one statement. A function of PostgreSQL takes at most 100 arguments, two for each."""
 
 _PLACE: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
 
@@ -63,7 +62,7 @@ _PRESENT: Final[Mapping[LiteralString, LiteralString]] = {
 class _Size(msgspec.Struct, frozen=True):
     """Cells of one size: their level, SQL for the first day of their period, and whether they group by user."""
 
-    level: int
+    level: Level
     period: LiteralString
     by_user: bool
 
@@ -117,7 +116,8 @@ def days_with_cells() -> Work[tuple[int, int]]:
 def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:
     """Fold the next slices of consumers inside the database. Return whether the consumers have read everything.
 
-    Of many consumers, those that are furthest behind are folded first, so that a transaction stays short.
+    Consumers at the same position read their slice together. All read up to the last version and no further, so those
+    that lag behind reach the position of the others.
 
     Args:
         limit: the approximate number of records in each slice.
@@ -125,26 +125,20 @@ def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:
     """
     locked = yield from lock_consumers(list((yield from _positions())))
     sets = {each.consumer: each for each in (yield from list_sets())}  # now, since another key may have got a number
-    end, is_all = (yield from end_of_feed()), True
-    folded = 0
-    for consumer in sorted(locked, key=attrgetter("position")):
-        cells = sets.get(consumer.name)
-        if cells is not None and not _can_fold(cells):
-            continue
-        upto = yield from end_of_slice(consumer.position, end, limit)
-        if upto <= consumer.position:
-            continue
-        if folded == _AT_ONCE:
-            is_all = False
-            break
-        folded += 1
-        bounds = Slice(consumer.position, upto)
-        if cells is not None:
-            yield from fold_cells(cells, bounds, dialect)
-        else:
-            yield from count_slice(consumer.name.removeprefix(PREFIX), bounds, dialect)
-        yield from move_consumer(consumer.name, upto)
-        is_all = is_all and upto == end
+    end = yield from last_version()
+    behind: dict[int, list[str]] = {}
+    for consumer in locked:
+        if consumer.position < end and (consumer.name not in sets or _can_fold(sets[consumer.name])):
+            behind.setdefault(consumer.position, []).append(consumer.name)
+    is_all = True
+    for after, names in behind.items():
+        bounds = Slice(after, (yield from end_of_slice(after, end, limit)))
+        for name in names:
+            if name not in sets:
+                yield from count_slice(name.removeprefix(PREFIX), bounds, dialect)
+        yield from _fold_sets([sets[name] for name in names if name in sets], bounds, dialect)
+        yield from move_consumers(names, bounds.upto)
+        is_all = is_all and bounds.upto == end
     yield from clear_removals()
     return is_all
 
@@ -163,12 +157,17 @@ def _positions() -> Work[Mapping[str, int]]:
     return found | {PREFIX + key: position for key, position in (yield from ask("list_counted_keys"))}
 
 
-def fold_cells(cells: CellSet, bounds: Slice, dialect: StoreDialect) -> Work[None]:
-    """Fold a slice into a set of cells, in the transaction that moves its consumer."""
-    for of_components in (False, True):
-        fold = _fold(CellSet(cells.number, cells.key), dialect, of_components=of_components)
-        yield from execute(of_slice(fold, bounds))
-    if (yield from ask("has_removals")):
+def _fold_sets(sets: Sequence[CellSet], bounds: Slice, dialect: StoreDialect) -> Work[None]:
+    """Fold a slice into sets of cells, in the transaction that moves their consumers."""
+    alike: dict[tuple[bool, str | None], list[CellSet]] = {}
+    for each in sets:
+        alike.setdefault((each.key is None, each.zone_part), []).append(CellSet(each.number, each.key))
+    for some in alike.values():
+        for first in range(0, len(some), _SETS_AT_ONCE):
+            together = tuple(some[first : first + _SETS_AT_ONCE])
+            for of_components in (False, True):
+                yield from execute(of_slice(_fold(together, dialect, of_components=of_components), bounds))
+    if sets and (yield from ask("has_removals")):
         yield from ask("drop_empty_cells")
         yield from ask("drop_empty_component_cells")
 
@@ -184,28 +183,34 @@ def _can_fold(cells: CellSet) -> bool:
     return cells.key is None or not is_of_zone(cells.key) or zone_of_key(cells.key) is not None
 
 
-@lru_cache(256)
-def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
-    """Return the statement that folds the columns of versions, or components without columns from their documents."""
+@lru_cache(64)
+def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool) -> Sql:
+    """Return the statement that folds the columns of versions, or components without columns from their documents.
+
+    Args:
+        sets: the first set, or further sets of one time zone.
+        dialect: the SQL of the database.
+        of_components: whether to fold components.
+    """
     table: LiteralString = "rollup_components" if of_components else "rollups"
     sums = dialect.component_sums if of_components else dialect.cell_sums
-    ends: Sequence[LiteralString] = () if of_components else tuple(_ENDS)
+    ends: Mapping[LiteralString, LiteralString] = {} if of_components else _ENDS
     names: Sequence[LiteralString] = [each.column for each in sums]
-    place: Sequence[LiteralString] = (*_PLACE, "score_set", "present", *(["component"] if of_components else []))
-    read = _read(cells, dialect, of_components=of_components)
-    grouped: LiteralString = ", ".join(["day", "ahead", *place])
+    component: Sequence[LiteralString] = ["component"] if of_components else []
+    place: Sequence[LiteralString] = (*_PLACE, *component, "score_set", "present")
+    keys = {str(each.number): each.parts[-1] for each in sets}
+    read, labels = _read(sets[0], keys, dialect, sums, component), dialect.cell_labels(keys, sets[0].zone_part)
+    # The columns that differ most are first, since a sort compares in this order.
+    grouped: LiteralString = ", ".join(
+        ["label.value", "user_name", "user_group", *component, "day", "label.key", "site", "ahead", *place[-2:]]
+    )
     added: LiteralString = ", ".join(
-        [
-            *[f"{each.read} AS {each.column}" for each in sums],
-            *([] if of_components else [f"{end} AS {name}" for name, end in _ENDS.items()]),
-        ]
+        [*[f"sum({name}) AS {name}" for name in names], *[f"{end} AS {name}" for name, end in ends.items()]]
     )
-    sizes = _sizes(cells, dialect)
-    rows: LiteralString = " UNION ALL ".join([_rows(size, place, names, ends, dialect) for size in sizes])
-    digest: LiteralString = "" if dialect.digest is None else "digest, "
-    of_place: LiteralString = (
-        "" if dialect.digest is None else f"{dialect.digest.format(', '.join([*_PLACE, *place[6:]]))}, "
-    )
+    sizes = _sizes(sets[0], dialect)
+    rows: LiteralString = " UNION ALL ".join([_rows(size, place, names, list(ends), dialect) for size in sizes])
+    identity: LiteralString = ", ".join([*_PLACE, *component])
+    digest = None if dialect.digest is None else dialect.digest.format(identity)
     columns: LiteralString = ", ".join(["level", "period", *place, *names, *ends])
     merged: LiteralString = ", ".join(
         [
@@ -213,21 +218,15 @@ def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
             *[f"{end} = {_widen(end, table, dialect)}" for end in ends],
         ]
     )
-    key: LiteralString = ", ".join(
-        [
-            "level",
-            "period",
-            *(["digest"] if dialect.digest is not None else [*_PLACE, *place[6:]]),
-            "score_set",
-            "present",
-        ]
-    )
     return Sql(
-        f"WITH slice AS MATERIALIZED (SELECT {grouped}, {added} FROM ({read.sql}) AS version GROUP BY {grouped})"  # noqa: S608 literals
-        f" INSERT INTO {dialect.schema}{table} ({digest}{columns})"
-        f" SELECT {of_place}{columns} FROM ({rows}) AS folded WHERE TRUE"
-        f" ON CONFLICT ({key}) DO UPDATE SET {merged}",
-        (*read.parameters, *[size.level for size in sizes]),  # not in the text, so that all sets share few statements
+        f"WITH grouped AS (SELECT label.key AS number, {grouped}, {added}"  # noqa: S608 literals
+        f" FROM ({read.sql}) AS version, {dialect.each_value} GROUP BY {grouped}),"
+        f" slice AS MATERIALIZED (SELECT grouped.*, {labels.sql} AS labels FROM grouped)"
+        f" INSERT INTO {dialect.schema}{table} ({'' if digest is None else 'digest, '}{columns})"
+        f" SELECT {'' if digest is None else f'{digest}, '}{columns} FROM ({rows}) AS folded WHERE TRUE"
+        f" ON CONFLICT (level, period, {identity if digest is None else 'digest'}, score_set, present)"
+        f" DO UPDATE SET {merged}",
+        (*read.parameters, *labels.parameters),
     )
 
 
@@ -238,10 +237,7 @@ def _widen(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> L
 
 def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
     month = dialect.first_of_month.format("day + ahead")
-    sizes = [
-        _Size(cells.level(Level.DAY), "day", by_user=False),
-        _Size(cells.level(Level.MONTH), month, by_user=False),
-    ]
+    sizes = [_Size(Level.DAY, "day", by_user=False), _Size(Level.MONTH, month, by_user=False)]
     if cells.key is not None:
         return sizes
     by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
@@ -260,7 +256,7 @@ def _rows(
     It has one row per cell, unless an upsert may repeat rows: then adding each row to its cell is faster than a sort.
     """
     of_cell: Sequence[LiteralString] = [
-        "%s AS level",
+        f"{literal(str(LEVELS_PER_SET))} * CAST(number AS INTEGER) + {literal(str(int(size.level)))} AS level",
         f"{size.period} AS period",
         *[each if size.by_user or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
     ]
@@ -271,24 +267,33 @@ def _rows(
         *[f"sum({each}) AS {each}" for each in names],
         *[f"{'min' if each.startswith('first') else 'max'}({each}) AS {each}" for each in ends],
     ]
-    places: LiteralString = ", ".join([literal(str(number)) for number in range(2, len(place) + 3)])
+    places: LiteralString = ", ".join([literal(str(number)) for number in range(1, len(place) + 3)])
     return f"SELECT {', '.join(columns)} FROM slice GROUP BY {places}"  # noqa: S608 literals
 
 
-def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
-    """Return the query for the versions of a slice, with the columns that cells group by and sum."""
+def _read(
+    cells: CellSet,
+    keys: Mapping[str, str],
+    dialect: StoreDialect,
+    sums: Sequence[CellSum],
+    component: Sequence[LiteralString],
+) -> Sql:
+    """Return the query for the versions of a slice, with the columns that cells group by and sum.
+
+    Args:
+        cells: one of the sets.
+        keys: the keys of all sets by their numbers.
+        dialect: the SQL of the database.
+        sums: the sums to which versions add.
+        component: the column for a component, if there is a row for each.
+    """
     amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
+    columns = {"stop_time", "runtime", "site", "user_group", "user_name", "score_set", "others", dialect.labels}
     where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
-    if of_components:
-        where = f"{where} AND others IS NOT NULL"
-    columns: LiteralString = (
-        f"stop_time, runtime, site, user_group, user_name, score_set, others, {amounts}, {dialect.labels}"
-    )
-    if of_components and dialect.labels != "document":
-        columns = f"{columns}, document"
-    versions = versions_between(columns, where, dialect.feed, dialect.removals)
-    dated = _add_days(cells, versions, dialect)
-    labels = dialect.labels_of(cells.parts)
+    if component:
+        columns, where = {*columns, "document"}, f"{where} AND others IS NOT NULL"
+    read: LiteralString = ", ".join([*sorted(columns), amounts])
+    dated = _add_days(cells, versions_between(read, where, dialect.feed, dialect.removals), dialect)
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
     )
@@ -296,18 +301,31 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     names: LiteralString = ", ".join(
         [user_name, *[dialect.name_or_none.format(each) for each in ("site", "user_group")]]
     )
-    user_labels = Sql(f"SELECT {dialect.counted} AS counted, sign, stop_time, runtime, {amounts}, day, ahead, {names},")
-    tail: LiteralString = (
-        f" AS labels, coalesce(score_set, 0) AS score_set, {dialect.present.format(present)} AS present"
+    values = dialect.label_values(keys)
+    tail = Sql(") AS dated")
+    if component:
+        others: LiteralString = ", ".join(["%s" for _ in AMOUNT_COLUMNS])
+        tail = Sql(f") AS dated, {dialect.components} WHERE {dialect.name} NOT IN ({others})", tuple(AMOUNT_COLUMNS))
+        amounts = f"{dialect.name} AS component, {dialect.amount} AS amount"
+    counted = join(
+        "",
+        [
+            Sql(
+                f"SELECT sign, {dialect.counted} AS counted, stop_time, runtime, day, ahead, {names},"
+                f" coalesce(score_set, 0) AS score_set, {dialect.present.format(present)} AS present, {amounts}, "
+            ),
+            values,
+            Sql(" AS label_values FROM ("),
+            dated,
+            tail,
+        ],
     )
-    if not of_components:
-        return join("", [user_labels, Sql(" "), labels, Sql(f"{tail} FROM ("), dated, Sql(") AS dated")])
-    component = Sql(
-        f"{tail}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
+    place: LiteralString = ", ".join(["day, ahead, user_name, site, user_group, score_set, present", *component])
+    added: LiteralString = ", ".join([f"{each.value} AS {each.column}" for each in sums])
+    return Sql(
+        f"SELECT sign, stop_time, label_values, {place}, {added} FROM ({counted.sql}) AS counted{dialect.sealed}",  # noqa: S608 literals
+        counted.parameters,
     )
-    others: LiteralString = ", ".join(["%s" for _ in AMOUNT_COLUMNS])
-    end = Sql(f") AS dated, {dialect.components} WHERE {dialect.name} NOT IN ({others})", tuple(AMOUNT_COLUMNS))
-    return join("", [user_labels, Sql(" "), labels, component, dated, end])
 
 
 def _add_days(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:

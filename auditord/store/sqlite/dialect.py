@@ -7,12 +7,11 @@ includes it; :func:`take_rows` detects that. Then the query runs again with ever
 
 import re
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -20,9 +19,10 @@ from auditord.database.instants import to_micros
 from auditord.database.readers import Page, Query, take_page
 from auditord.store.aggregates import WHOLE, Limbs, Overflow, Row
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY, is_of_zone
+from auditord.store.rollups.cells import CORES_KEY
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, join, quote_json, repeat
+from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 from auditord_hookspecs.vocabulary import share_of
@@ -72,31 +72,29 @@ def _sums(column: LiteralString, total: LiteralString | None = None, *, is_small
         product = f"(({column} >> 20) * runtime + ({rest} >> 20))"  # in units of 2^20
         high = f"({product} >> 20)"
         low = f"((({product} & 1048575) << 20) + ({rest} & 1048575))"
-    read: LiteralString = column
+    value: LiteralString = column
     if total is not None:
-        read, high = f"ifnull({column}, {total} * 0)", f"ifnull({high}, {total} >> 40)"
+        value, high = f"ifnull({column}, {total} * 0)", f"ifnull({high}, {total} >> 40)"
         low = f"ifnull({low}, {total} & 1099511627775)"
     lows: LiteralString = f"{{0}}.{column}_low + excluded.{column}_low"
     return (
-        CellSum(column, f"sum(counted * {read})", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(column, f"counted * {value}", f"{{0}}.{column} + excluded.{column}"),
         CellSum(
             f"{column}_high",
-            f"sum(counted * {high})",
+            f"counted * {high}",
             f"{{0}}.{column}_high + excluded.{column}_high + (({lows}) >> 40)",
         ),
-        CellSum(f"{column}_low", f"sum(counted * {low})", f"(({lows}) & 1099511627775)"),
+        CellSum(f"{column}_low", f"counted * {low}", f"(({lows}) & 1099511627775)"),
     )
 
 
-def _label(part: str) -> Sql:
-    """Return SQL for a comma and a JSON member with the values under a key, or an empty string without values."""
-    name = msgspec.json.encode(part).decode()
-    if part == CORES_KEY:
-        return Sql("coalesce(',' || %s || ':[\"' || cores || '\"]', '')", (name,))
-    if is_of_zone(part):
-        return Sql("CASE ahead WHEN 0 THEN '' ELSE ',' || %s || ':[\"' || ahead || '\"]' END", (name,))
-    values: LiteralString = "(SELECT meta.value FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)"
-    return Sql(f"coalesce(',' || %s || ':' || {values}, '')", (name, part))
+def _values(key: str) -> Sql:
+    """Return a name and SQL for the JSON of the values under a key, as arguments of ``json_object``."""
+    if key == CORES_KEY:
+        return Sql("%s, CASE WHEN cores IS NOT NULL THEN json_array(CAST(cores AS TEXT)) END")
+    if _PLAIN_KEY.fullmatch(key):
+        return Sql("%s, json_extract(document, %s)", (f'$.meta."{key}"',))
+    return Sql("%s, json((SELECT meta.value FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s))", (key,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +130,22 @@ class SqliteDialect(StoreDialect):
     amount = "json_extract(component.value, '$.amount')"
     scores = "json_extract(component.value, '$.scores')"
     cell_sums = (
-        CellSum("records", "coalesce(sum(counted), 0)", "{0}.records + excluded.records"),
-        CellSum("runtime", "coalesce(sum(counted * runtime), 0)", "{0}.runtime + excluded.runtime"),
-        CellSum("left_out", "sum(CASE WHEN counted IS NULL THEN sign ELSE 0 END)", "{0}.left_out + excluded.left_out"),
+        CellSum("records", "ifnull(counted, 0)", "{0}.records + excluded.records"),
+        CellSum("runtime", "ifnull(counted * runtime, 0)", "{0}.runtime + excluded.runtime"),
+        CellSum("left_out", "CASE WHEN counted IS NULL THEN sign ELSE 0 END", "{0}.left_out + excluded.left_out"),
         *_sums("cores", "core_seconds", is_small=True),
         *_sums("memory", "memory_seconds", is_small=False),
         *_sums("gpu", "gpu_seconds", is_small=True),
         *_sums("total_cpu", is_small=True),
     )
     component_sums = (
-        CellSum("records", "coalesce(sum(counted), 0)", "{0}.records + excluded.records"),
-        *[replace(each, read=f"coalesce({each.read}, 0)") for each in _sums("amount", is_small=False)],
+        CellSum("records", "ifnull(counted, 0)", "{0}.records + excluded.records"),
+        *[replace(each, value=f"ifnull({each.value}, 0)") for each in _sums("amount", is_small=False)],
     )
     counted = f"CASE WHEN {_TOO_LARGE} THEN NULL ELSE sign END"
     present = f"CASE WHEN {_TOO_LARGE} THEN 0 ELSE {{}} END"
     digest = None
+    each_value = "json_each(label_values) AS label"
     # Division truncates toward zero, so days are counted from the year 1.
     day = "(({} + 62135596800000000) / 86400000000 - 719162)"
     first_of_month = "CAST(julianday(({}) * 86400, 'unixepoch', 'start of month') - 2440587.5 AS INTEGER)"
@@ -257,9 +256,19 @@ class SqliteDialect(StoreDialect):
         return Sql(values), Sql(is_first, (key,))
 
     @override
-    def labels_of(self, parts: Sequence[str]) -> Sql:
-        """Return the labels of cells, in the form of a document with meta."""
-        members = join(" || ", [_label(part) for part in parts])
+    def label_values(self, keys: Mapping[str, str]) -> Sql:
+        values = [(number, _values(key)) for number, key in keys.items()]
+        each = join(", ", [Sql(sql.sql, (number, *sql.parameters)) for number, sql in values])
+        return Sql(f"json_object({each.sql})", each.parameters)
+
+    @override
+    def cell_labels(self, keys: Mapping[str, str], zone_part: str | None) -> Sql:
+        """Return the labels of a cell, in the form of a document with meta."""
+        key: LiteralString = "json_quote(json_extract(%s, '$.\"' || number || '\"'))"
+        members = Sql(f"coalesce(',' || {key} || ':' || value, '')", (as_json(keys),))
+        if zone_part is not None:
+            ahead = "CASE ahead WHEN 0 THEN '' ELSE ',' || json_quote(%s) || ':[\"' || ahead || '\"]' END"
+            members = join(" || ", [Sql(ahead, (zone_part,)), members])
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
     @override

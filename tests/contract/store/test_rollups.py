@@ -681,6 +681,25 @@ async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory
         await check(store, *OF_KEYS)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+async def test_cells_of_many_keys_are_folded_together_until_all_is_read(store: RecordStore, zone: str) -> None:
+    keys = ['quoted "key"', "back\\slash", "dotted.key", *[f"key{number}" for number in range(52)]]
+    labels = [{key: f"v{number % (2 + at)}" for at, key in enumerate(keys) if number % 3} for number in range(30)]
+    await put(store, *[job(number, **some) for number, some in enumerate(labels)])
+    store.rollups.keep_by(keys[:-1], zone)
+    with anyio.fail_after(120):
+        await folded(store)
+        store.rollups.keep_by(keys, zone)  # the last one begins alone
+        await put(store, job(30, **labels[1]))
+        await folded(store)
+        await put(store, job(31, **labels[2]))
+        await folded(store)
+    assert len({each.position for each in await store.rollups.sets()}) == 1
+    questions = [AggregateQuery(by=(MetaValue(key),), usage=USAGE) for key in (*keys[:5], *keys[-3:])]
+    assert [query for query in questions if await from_rollups(store, query) is None] == []
+    await check(store, *questions)
+
+
 async def test_days_of_a_zone_have_cells(store: RecordStore) -> None:
     changed = [  # around both changes of the clocks in 2024, and a day in 1969
         msgspec.structs.replace(job(at), start_time=begun, stop_time=begun + timedelta(minutes=20 * at))
