@@ -26,7 +26,7 @@ from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
-from auditord.storage import open_storage
+from auditord.storage import open_for_preview, open_storage
 from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
@@ -152,6 +152,22 @@ async def acting(
             async with runtime.sending():
                 # The command prints the result of a run. A log line on the same terminal would repeat it.
                 yield runtime.actions(await runtime.listeners(lambda _section, _report: None))
+
+
+@asynccontextmanager
+async def previewing(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime], *, reads_store: bool
+) -> AsyncGenerator[Actions, None]:
+    """Make dry runs by this configuration, even while a daemon runs by another. Nothing is changed or created.
+
+    ``reads_store``: whether the runs read the record store, as those of plugins do.
+
+    Raises:
+        AuditordError: as :func:`auditord.storage.open_for_preview`.
+    """
+    with plain_errors():
+        async with open_for_preview(configuration, hooks.kinds, now, reads_store=reads_store) as storage:
+            yield Runtime(configuration, hooks, storage, now).actions({})
 
 
 class _ReloadableViews:

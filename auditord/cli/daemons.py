@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, utc_now
-from auditord.config.merging import CONTROL_FILE
+from auditord.config.merging import CONTROL_FILE, configuration_files
+from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import DaemonError
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.terminal import say
 
 if TYPE_CHECKING:
-    from auditord.actions import Actions, RunRequest
+    from auditord.actions import Actions, RunRequest, Section
     from auditord.cli.daemon_client import DaemonClient
+    from auditord.cli.installation import Installation
     from auditord.config.model import Configuration
 
 
@@ -127,7 +131,7 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
     """Yield the actions of the daemon at a URL or, without one, of the owner of this host's state folder.
 
     The owner is the running daemon or, if none runs, this process. It creates a missing store only for the run of an
-    instance that exists.
+    instance that exists. A dry run without a URL uses the files instead, whether a daemon runs or not.
 
     Args:
         url: the daemon's address.
@@ -139,30 +143,61 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
         AuditordError: there is no request, and no record store.
     """
     if url is not None:
+        if request is not None and request.dry_run:
+            say(f"dry run by the running configuration of {url}", err=True)
         async with daemon_at(url) as daemon:
             yield daemon
         return
     installation = load_installation()
+    if request is not None and request.dry_run:
+        async with _preview(installation, request) as previews:
+            yield previews
+        return
     async with connect(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:
             yield owner
             return
     from auditord.supervisor import acting  # noqa: PLC0415 slow to import, only if no daemon runs
 
-    _refuse_to_create(installation.configuration, request)
+    url = installation.configuration.store.url
+    if request is not None:
+        _find_section(installation.configuration, request)
+    elif not is_postgresql(url) and not sqlite_path(url).exists():
+        raise AuditordError(
+            f"{sqlite_path(url)}: there is no record store, so there is nothing to change: check --config"
+        )
     async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
         yield ourselves
 
 
-def _refuse_to_create(configuration: "Configuration", request: "RunRequest | None") -> None:
+@asynccontextmanager
+async def _preview(installation: "Installation", request: "RunRequest") -> "AsyncGenerator[Actions, None]":
+    """Yield the actions for the dry run of an instance, which may be disabled."""
+    from auditord.contexts.plugins import remote_source  # noqa: PLC0415 slow to import, only for a dry run
+    from auditord.supervisor import previewing  # noqa: PLC0415 the same
+
+    name, configuration = request.instance, installation.configuration
+    sections = {"collectors": configuration.collectors, "plugins": configuration.plugins}
+    trial = configuration.model_copy(
+        update={
+            section: {each: config.model_copy(update={"enabled": True}) for each, config in instances.items()}
+            for section, instances in sections.items()
+        }
+    )
+    section = _find_section(trial, request)
+    config = sections[section].get(name)  # None: the lake
+    files = ", ".join(map(str, configuration_files(config_paths()))) or "the environment alone"
+    disabled = "" if config is None or config.enabled else f", which disables {name}"
+    say(f"dry run by the configuration in {files}{disabled}", err=True)
+    reads_store = section == "plugins" and (config is None or remote_source(config) is None)
+    async with previewing(trial, installation.hooks, utc_now, reads_store=reads_store) as actions:
+        yield actions
+
+
+def _find_section(configuration: "Configuration", request: "RunRequest") -> "Section":
     from auditord.actions import find_section  # noqa: PLC0415 a running daemon checks its requests itself
-    from auditord.config.store_url import is_postgresql, sqlite_path  # noqa: PLC0415 the same
     from auditord.lake.running import INSTANCE  # noqa: PLC0415 the same
     from auditord.storage import select_enabled  # noqa: PLC0415 the same
 
-    if request is not None:
-        plugins = [*select_enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
-        find_section(request, {"collectors": select_enabled(configuration.collectors), "plugins": plugins})
-    elif not is_postgresql(configuration.store.url) and not sqlite_path(configuration.store.url).exists():
-        path = sqlite_path(configuration.store.url)
-        raise AuditordError(f"{path}: there is no record store, so there is nothing to change: check --config")
+    plugins = [*select_enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
+    return find_section(request, {"collectors": select_enabled(configuration.collectors), "plugins": plugins})
