@@ -130,6 +130,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
             :mod:`auditord_hookspecs.proposals`.
         needs: returns the names of the components without which an instance's figures are missing or too low. For a
             held amount such as ``Cores``, its total will do.
+        effect: returns what a run may do to the world, such as ``mails reports to 3 addresses``. ``auditord config
+            diff`` and ``reload`` say it beside the time of the next run.
     """
 
     name: str
@@ -141,6 +143,7 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     check: Check | None = None
     detect: Detect | None = None
     needs: Callable[[C], Iterable[str]] | None = None
+    effect: Callable[[C], str] | None = None
 
 
 class Sender(Protocol):

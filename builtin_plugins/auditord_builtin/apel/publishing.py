@@ -237,4 +237,5 @@ APEL = PluginKind(
     check=check,
     detect=detect,
     needs=needs,
+    effect=lambda config: f"sends {config.message_type.value.replace('_', ' ')} to APEL",
 )

@@ -1,18 +1,25 @@
 """A preview is of the file that is edited: dry runs, and comparisons with the running daemon."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
+from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
+from auditord import supervisor
 from auditord.cli import auditord
 from auditord.cli import installation as installation_module
+from auditord.cli.installation import utc_now
+from auditord.config.loading import ConfigurationFiles
 from auditord.hooks import HookEntry, HookModule, find_entries, load_hooks
+from auditord.spool import Spool
 from auditord.testing import make_record
 from auditord_hookspecs import (
     Batch,
@@ -118,12 +125,49 @@ JOBS: dict[str, Any] = {"kind": "jobs", "interval": "1d", "labels": LABELS}
 MONTHLY: dict[str, Any] = {"kind": "mails", "schedule": "0 2 1 1 *", "to": ["boss@a.org", "vice@a.org"]}
 
 
+@pytest.fixture
+def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A site whose daemon has collected the three jobs. Its thread is not the main one, so it has no signals."""
+
+    async def ignore_signals(_: object) -> None:
+        pass
+
+    monkeypatch.setattr(supervisor, "reload_on_hangup", ignore_signals)
+    file = site.write(collectors={"jobs": JOBS})
+    hooks = installation_module.load_installed_hooks()
+    files = ConfigurationFiles([file], hooks.kinds, {}, hooks.resolve_secret)
+
+    async def start(*, task_status: anyio.abc.TaskStatus[anyio.Event]) -> None:
+        stop = anyio.Event()
+        ready: Any = lambda _: task_status.started(stop)  # noqa: E731 typed by the parameter
+        await supervisor.run(files.read(), hooks, ready=ready, now=utc_now, stop=stop, files=files)
+
+    with start_blocking_portal() as portal:
+        done, stop = portal.start_task(start)
+        assert site.run("collect", "jobs").exit_code == 0
+        yield site
+        portal.call(stop.set)
+        done.result(60)
+
+
 def previewed(result: Result) -> list[str]:
     assert result.exit_code == 0, (result.output, result.exception)
     return [json.loads(line)["meta"]["label"][0] for line in result.stdout.splitlines()]
 
 
 PERIOD = ("--from", "2026-01-01", "--dry-run")
+
+
+def test_a_dry_run_of_a_collector_uses_the_edited_file_and_says_so(running: Site) -> None:
+    running.write(collectors={"jobs": {**JOBS, "label": "wrong"}})
+    done = running.run("collect", "jobs", "--dry-run")
+    assert f"dry run by the configuration in {running.folder / 'a.json'}\n" in done.stderr
+    assert previewed(done) == [], "it begins at the checkpoint"
+    other = running.write("draft.json", collectors={"jobs": {**JOBS, "label": "draft", "enabled": False}})
+    drafted = running.run("trigger", "jobs", "--dry-run", config="draft.json")
+    assert f"dry run by the configuration in {other}, which disables jobs\n" in drafted.stderr
+    remote = running.run("collect", "jobs", "--dry-run", "--url", f"unix:{running.state / 'control.sock'}")
+    assert "dry run by the running configuration of unix:" in remote.stderr
 
 
 def test_a_dry_run_without_a_daemon_leaves_nothing_behind(site: Site) -> None:
@@ -137,7 +181,58 @@ def test_a_dry_run_without_a_daemon_leaves_nothing_behind(site: Site) -> None:
     assert (site.files(), site.state.exists()) == (before, False)
 
 
+async def _checkpoint(state: Path) -> Any:
+    async with Spool.opened_read_only(state, lambda: datetime.now(UTC)) as spool:
+        return await spool.checkpoint("jobs")
+
+
+def test_dry_runs_beside_a_daemon_and_after_it_change_no_file(running: Site) -> None:
+    running.write(collectors={"jobs": JOBS}, plugins={"monthly": {**MONTHLY, "enabled": False}})
+    done = running.run("trigger", "monthly", "--dry-run")
+    assert done.stdout == "would mail 3 records to boss@a.org, vice@a.org\n"
+    assert "which disables monthly" in done.stderr
+    assert anyio.run(_checkpoint, running.state) == 3
+    assert sent == []
+
+
 def test_a_remote_plugin_is_previewed_without_a_state_folder(site: Site) -> None:
     site.write(plugins={"there": {**MONTHLY, "source": {"url": "http://127.0.0.1:9/"}}})
     done = site.run("trigger", "there", "--dry-run")
     assert (done.exit_code, "cannot connect" in done.stderr, site.state.exists()) == (1, True, False)
+
+
+def test_diff_compares_the_files_it_is_given_and_reload_refuses_others(running: Site) -> None:
+    other = running.write("draft.json", collectors={"jobs": {**JOBS, "label": "draft"}})
+    compared = running.run("config", "diff", config="draft.json")
+    assert compared.stdout == 'collectors.jobs.label: "right" -> "draft"\ncollectors.jobs: next run at once\n'
+    assert f"the running configuration -> {other}" in compared.stderr
+    assert f"config reload would not read them, but {running.folder / 'a.json'}" in compared.stderr
+    assert compared.exit_code == 1
+    refused = running.run("config", "reload", config="draft.json")
+    assert f"the daemon reads {running.folder / 'a.json'}" in str(refused.exception)
+    same = running.run("config", "diff")
+    assert (same.exit_code, same.stdout, "would not read" in same.stderr) == (0, "", False)
+
+
+def test_a_reload_announces_a_new_plugin_which_waits_for_its_time(running: Site) -> None:
+    running.write(collectors={"jobs": {**JOBS, "labels": [*LABELS, "voms"]}}, plugins={"monthly": MONTHLY})
+    year = (datetime.now(UTC) - timedelta(hours=2)).year + 1
+    said = [
+        'collectors.jobs.labels: + "voms"',
+        "collectors.jobs: next run at once",
+        f"plugins.monthly: first run {year}-01-01 02:00 UTC; it mails 2 people",
+    ]
+    for verb in ("diff", "reload"):
+        lines = running.run("config", verb).stdout.splitlines()
+        assert [line for line in lines if line in said] == said
+    assert sent == []
+    status = json.loads(running.run("status", "--output", "json").stdout)
+    (monthly,) = [each for each in status["instances"] if each["task"] == "monthly"]
+    assert (monthly["next_run"], monthly["last_run"]) == (f"{year}-01-01T02:00:00Z", None)
+    running.write(collectors={"jobs": JOBS}, plugins={"monthly": {**MONTHLY, "to": ["boss@a.org"]}})
+    changed = running.run("config", "reload").stdout
+    assert 'plugins.monthly.to: - "vice@a.org"\n' in changed
+    assert f"plugins.monthly: next run {year}-01-01 02:00 UTC; it mails 1 people\n" in changed
+    told = {**MONTHLY, "run_at_start": True}
+    running.write(collectors={"jobs": JOBS}, plugins={"monthly": MONTHLY, "now": told})
+    assert "plugins.now: first run at once; it mails 2 people\n" in running.run("config", "diff").stdout
