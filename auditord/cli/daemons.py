@@ -38,6 +38,7 @@ _UNIX: Final = "unix:"
 
 _HTTP: Final = ("http://", "https://")
 _HEADERS: Final = "auditord.headers"
+_CA: Final = "auditord.ca"
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
 
@@ -46,22 +47,42 @@ token_file_option: Final = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A token for the server at --url.",
 )
+ca_option: Final = click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the CA of the server at --url; default: the system's CAs.",
+)
 
 
 def url_option(command: F) -> F:
-    """Add ``--url`` and ``--token-file`` to a command, which gets only the URL; :func:`daemon_at` reads the token."""
+    """Add ``--url``, ``--token-file`` and ``--ca`` to a command, which gets only the URL, for :func:`daemon_at`."""
 
     @wraps(command)
-    def wrapper(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
+    def wrapper(
+        *arguments: Any,  # Any: click's values
+        url: str | None,
+        token_file: Path | None,
+        ca: Path | None,
+        **chosen: Any,  # Any: the same
+    ) -> Any:  # Any: the same
+        refuse_without_url(url, token_file, ca)
+        meta = click.get_current_context().meta
         if token_file is not None:
-            if url is None or not url.startswith(_HTTP):
-                raise click.UsageError("--token-file needs --url with http:// or https://")
-            authorization = f"Bearer {token_file.read_text().strip()}"
-            click.get_current_context().meta[_HEADERS] = {"Authorization": authorization}
+            meta[_HEADERS] = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+        meta[_CA] = ca
         return command(*arguments, url=url, **chosen)
 
     add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
-    return add_url(token_file_option(wrapper))  # type: ignore[return-value] # click looks at options, not at the type
+    # click looks at options, not at the type
+    return add_url(token_file_option(ca_option(wrapper)))  # type: ignore[return-value]
+
+
+def refuse_without_url(url: str | None, token_file: Path | None, ca: Path | None) -> None:
+    """Raise UsageError if an option has no use without a server, or with another kind of URL."""
+    if token_file is not None and (url is None or not url.startswith(_HTTP)):
+        raise click.UsageError("--token-file needs --url with http:// or https://")
+    if ca is not None and (url is None or not url.startswith("https://")):
+        raise click.UsageError("--ca needs --url with https://")
 
 
 @asynccontextmanager
@@ -106,9 +127,18 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
         return
     from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, only for a URL
     from auditord_hookspecs.http import HttpOptions  # noqa: PLC0415 the same
+    from auditord_hookspecs.sources import TlsFiles  # noqa: PLC0415 the same
 
-    headers: Mapping[str, str] = click.get_current_context().meta.get(_HEADERS, {})
-    options = HttpOptions(headers=headers, silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
+    meta = click.get_current_context().meta
+    headers: Mapping[str, str] = meta.get(_HEADERS, {})
+    options = HttpOptions(
+        tls=TlsFiles(ca=meta.get(_CA)),
+        headers=headers,
+        silence=_SILENCE,
+        timeout=timedelta(days=1),
+        max_answer=1 << 30,
+        attempts=1,
+    )
     async with open_client(options) as client:
         yield DaemonClient(client, url.rstrip("/"), has_token=bool(headers))
 

@@ -166,6 +166,8 @@ def test_a_correction_replaces_what_is_stored(site: Site) -> None:
     assert again.returncode == 0
     different = site.run("records", "--differences")
     assert different.stderr == f"{JOBS - 1} differences\n"  # a requeued run is overwritten
+    rows = re.findall(r"slurm-\S+\s+(\S.*\S)\s+demo-site\s+right-site", different.stdout)
+    assert rows == ["label site_id"] * (JOBS - 1), different.stdout
     counted = Counter(record["meta"]["site_id"][0] for record in site.json("records"))
     assert counted == {"demo-site": JOBS - 1, "right-site": 1}
     replaced = site.run("collect", "slurm", *WINDOW, "--replace")
