@@ -72,6 +72,8 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         detect: looks for this kind of source on the host, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
         demo: returns options of an instance that replays recorded output and so needs no source, for ``auditord demo``.
+        delay: the name of the option that says how old a job or a file must be before it is collected, such as
+            ``lag``. ``auditord collect`` mentions it if a run finds nothing.
     """
 
     name: str
@@ -94,6 +96,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     check: Check | None = None
     detect: Detect | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
+    delay: str | None = None
 
 
 class ImportedConfig(msgspec.Struct, frozen=True):

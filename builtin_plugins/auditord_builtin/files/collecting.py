@@ -186,4 +186,5 @@ FILES: Final = CollectorKind(
     convert=convert,
     inventory=collect,
     check=check,
+    delay="settle",
 )
