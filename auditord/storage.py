@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import anyio
@@ -18,7 +19,7 @@ from auditord.backup.notes import refuse_unfinished
 from auditord.checks import Places
 from auditord.config.kinds import InstalledKinds, make_transform
 from auditord.config.model import Configuration, SenderSource, forwarding_senders, kind_of, source_of
-from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
 from auditord.lake.opening import ConfiguredLake, lake_of
@@ -120,6 +121,37 @@ async def open_storage(
         yield Storage(spool, store, pairing, transform, senders, lake)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start reports it
             await pairing.advance_both()
+
+
+@asynccontextmanager
+async def open_for_preview(
+    configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime], *, reads_store: bool
+) -> AsyncGenerator[Storage, None]:
+    """Open the storage for a dry run, beside a daemon that may own it. Nothing in it is changed or created.
+
+    A missing spool is replaced by an empty one in a temporary folder, as is the store unless the run reads it.
+
+    Raises:
+        ConfigurationError: the configured store cannot be used.
+        StoreUnavailable: a database does not exist or cannot be opened.
+        SchemaMismatch: a database has another version.
+        StoreMismatch: the spool is lost.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="auditord-")))
+        if (configuration.state_dir / SPOOL).exists():
+            opening_spool = Spool.opened_read_only(configuration.state_dir, now)
+        else:
+            await refuse_to_make_spool(configuration, now())
+            opening_spool = Spool.opened(folder, now)
+        spool = await stack.enter_async_context(opening_spool)
+        if reads_store:
+            opening_store = open_store_for_reading(configuration.store)
+        else:
+            opening_store = open_store(sqlite_url(folder / "records.db"), counted_keys=())
+        store = await stack.enter_async_context(opening_store)
+        lake = stack.enter_context(lake_of(store, configuration))
+        yield Storage(spool, store, Pairing(store, spool), make_transform(configuration, kinds), {}, lake)
 
 
 async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> None:

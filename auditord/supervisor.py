@@ -16,6 +16,7 @@ from auditord.actions import Actions, Section
 from auditord.backup.notes import read_restored_at
 from auditord.config.files import certificate_files
 from auditord.config.kinds import remarks
+from auditord.config.loading import ConfigurationFiles
 from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
@@ -26,7 +27,7 @@ from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
-from auditord.storage import open_storage
+from auditord.storage import open_for_preview, open_storage
 from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
@@ -62,7 +63,7 @@ async def run(
     now: Callable[[], datetime],
     stop: anyio.Event,
     notifier: Notifier | None = None,
-    read: Callable[[], Configuration] | None = None,
+    files: ConfigurationFiles | None = None,
 ) -> None:
     """Run the daemon until ``stop`` is set. Cancel the call to end at once; queued entries then stay queued.
 
@@ -73,7 +74,7 @@ async def run(
         now: returns the current time, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
         notifier: systemd's notifier.
-        read: reads the configuration's files again; None disables reloading, as outside the main thread.
+        files: the configuration's files; None disables reloading, as outside the main thread.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -96,10 +97,10 @@ async def run(
                 actions, loops = await _start_work(runtime, working, views)
                 await _observe(runtime, working, notifier, views)
                 reloading = None
-                if read is not None:
+                if files is not None:
                     reloading = Reloading(
                         configuration,
-                        read=read,
+                        files=files,
                         patience=configuration.shutdown.grace,
                         instances=runtime.instances,
                         loops=loops,
@@ -154,6 +155,22 @@ async def acting(
                 yield runtime.actions(await runtime.listeners(lambda _section, _report: None))
 
 
+@asynccontextmanager
+async def previewing(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime], *, reads_store: bool
+) -> AsyncGenerator[Actions, None]:
+    """Make dry runs by this configuration, even while a daemon runs by another. Nothing is changed or created.
+
+    ``reads_store``: whether the runs read the record store, as those of plugins do.
+
+    Raises:
+        AuditordError: as :func:`auditord.storage.open_for_preview`.
+    """
+    with plain_errors():
+        async with open_for_preview(configuration, hooks.kinds, now, reads_store=reads_store) as storage:
+            yield Runtime(configuration, hooks, storage, now).actions({})
+
+
 class _ReloadableViews:
     """Values derived from the configuration. A reload updates them in place, since other parts hold references."""
 
@@ -189,8 +206,16 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
         success = runtime.health.last_success(section, task)
         return None if success is None or (restored is not None and success < restored) else success
 
-    loops = Loops(runtime.instances, working, runtime.clock, listeners, last_success=last_success, random=RANDOM.random)
-    loops.begin_all()
+    loops = Loops(
+        runtime.instances,
+        working,
+        runtime.clock,
+        listeners,
+        last_success=last_success,
+        note_enabled=runtime.storage.spool.note_enabled,
+        random=RANDOM.random,
+    )
+    await loops.begin_all()
     actions = runtime.actions(listeners)
     preparations = register_features(runtime.hooks).manager.hook.feature_work(
         configuration=runtime.configuration,

@@ -13,15 +13,15 @@ from auditord.backup.notes import InstanceBackups
 from auditord.cli.collect import Terminal
 from auditord.cli.daemons import log_to_terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
-from auditord.config.model import Configuration, kind_of
+from auditord.config.model import kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.contexts.plugins import StateStore, open_plugin, remote_source
 from auditord.errors import UnknownInstance
 from auditord.lake.opening import lake_of
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.storage import refuse_to_make_spool
-from auditord.store.opening import open_store_beside, open_store_for_reading
+from auditord.storage import open_for_preview, refuse_to_make_spool
+from auditord.store.opening import open_store_beside
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AuditordError, InstanceConfig, PluginContext
 
@@ -82,7 +82,7 @@ class HostCommandContext:
         backups = InstanceBackups(name, configuration, utc_now)
         opened = partial(open_plugin, dry_run=dry_run, observer=Terminal())
         async with (
-            _open_states(configuration, config, dry_run=dry_run) as (states, local),
+            _open_states(self._installation, config, dry_run=dry_run) as (states, local),
             opened(instance, config, states, local, backups) as context,
         ):
             yield config, context
@@ -105,18 +105,20 @@ class HostCommandContext:
 
 @asynccontextmanager
 async def _open_states(
-    configuration: Configuration, config: InstanceConfig, *, dry_run: bool
+    installation: Installation, config: InstanceConfig, *, dry_run: bool
 ) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
     """Yield the store of the plugin's state and, without a remote ``source``, the records; read-only for a dry run."""
-    if remote_source(config) is None:
-        opened = open_store_for_reading if dry_run else open_store_beside
-        async with opened(configuration.store) as store:
+    configuration, is_local = installation.configuration, remote_source(config) is None
+    if dry_run:
+        kinds = installation.hooks.kinds
+        async with open_for_preview(configuration, kinds, utc_now, reads_store=is_local) as storage:
+            yield (storage.store, StoredRecords(storage.store)) if is_local else (storage.spool, None)
+    elif is_local:
+        async with open_store_beside(configuration.store) as store:
             with lake_of(store, configuration):
                 yield store, StoredRecords(store)
-        return
-    has_spool = (configuration.state_dir / SPOOL_FILE).exists()
-    if not has_spool:
-        await refuse_to_make_spool(configuration, utc_now())
-    open_spool = Spool.opened_read_only if dry_run and has_spool else Spool.opened_beside
-    async with open_spool(configuration.state_dir, utc_now) as spool:
-        yield spool, None
+    else:
+        if not (configuration.state_dir / SPOOL_FILE).exists():
+            await refuse_to_make_spool(configuration, utc_now())
+        async with Spool.opened_beside(configuration.state_dir, utc_now) as spool:
+            yield spool, None

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +13,13 @@ from pydantic import SecretStr
 
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
-from auditord.config.documents import is_section
+from auditord.config.documents import is_list, is_section
 from auditord.config.faults import json_schema
 from auditord.config.files import missing_files
 from auditord.config.importing import import_files
 from auditord.config.kinds import configuration_model, instance_models, remarks
 from auditord.config.loading import load_text, load_with_sources
-from auditord.config.merging import CONTROL_FILE
+from auditord.config.merging import CONTROL_FILE, configuration_files, read_files
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.config.shown import HIDDEN_REMARK, show
 from auditord.config.store_url import is_postgresql, sqlite_path
@@ -26,10 +27,11 @@ from auditord.errors import ConfigurationError, DaemonError
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs.arguments import HIDDEN
 from auditord_hookspecs.terminal import json_option, output_option, say, write, write_json
+from auditord_hookspecs.wire import parse_time
 from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
-    from auditord.web.api.shapes import Reloaded
+    from auditord.web.api.shapes import Reloaded, ReloadWanted
 
 
 @click.group("config")
@@ -117,9 +119,19 @@ def import_command(files: Sequence[Path]) -> None:
 @config_command.command("diff")
 @output_option
 def diff_command(output: str) -> None:
-    """Compare the files with the running daemon's configuration. Exit code: 0 no difference, 1 differences."""
-    installation = load_installation()
-    found = run_async(partial(_ask_to_reload, installation, dry_run=True))
+    """Compare the files with the running daemon's configuration. Exit code: 0 no difference, 1 differences.
+
+    Compares the files of --config, if given, and says when new and changed instances would run after a reload.
+    """
+    from auditord.web.api.shapes import ReloadWanted  # noqa: PLC0415 slow to import, needed only here
+
+    installation, paths = load_installation(), config_paths()
+    values = read_files(paths).values
+    found = run_async(_ask_to_reload, installation, ReloadWanted(dry_run=True, values=dict(values)))
+    files = [str(path.absolute()) for path in configuration_files(paths)]
+    say(f"the running configuration -> {', '.join(files) or 'no file'}", err=True)
+    if not _are_same(files, found.files):
+        say(f"config reload would not read them, but {', '.join(found.files) or 'no file'}", err=True)
     _print_changes(found, installation, output)
     raise SystemExit(1 if found.differences else 0)
 
@@ -132,23 +144,36 @@ def reload_command(output: str) -> None:
     If any other option differs, nothing is reloaded, and the daemon names the options that need a restart. Current
     runs have shutdown.grace to end; after that collectors are cancelled, and resume from their checkpoints.
     """
+    from auditord.web.api.shapes import ReloadWanted  # noqa: PLC0415 slow to import, needed only here
+
     installation = load_installation()
-    found = run_async(partial(_ask_to_reload, installation, dry_run=False))
+    before = run_async(_ask_to_reload, installation, ReloadWanted(dry_run=True))
+    files = [str(path.absolute()) for path in configuration_files(config_paths())]
+    if not _are_same(files, before.files):
+        raise ConfigurationError(
+            f"nothing was reloaded: the daemon reads {', '.join(before.files) or 'no file'}, and this command was "
+            f"called for {', '.join(files) or 'no file'}: give it the --config of the daemon"
+        )
+    found = run_async(_ask_to_reload, installation, ReloadWanted())
     _print_changes(found, installation, output)
     if found.restart:
         raise ConfigurationError(f"nothing was reloaded: restart the daemon to change {', '.join(found.restart)}")
     say(f"reloaded: {', '.join(found.instances) or 'nothing differs'}", err=output == "json")
 
 
-async def _ask_to_reload(installation: Installation, *, dry_run: bool) -> "Reloaded":
+def _are_same(files: Sequence[str], others: Sequence[str]) -> bool:
+    return [Path(each).resolve() for each in files] == [Path(each).resolve() for each in others]
+
+
+async def _ask_to_reload(installation: Installation, wanted: "ReloadWanted") -> "Reloaded":
     from auditord.cli.daemons import connect  # noqa: PLC0415 slow to import, needed only here
-    from auditord.web.api.shapes import Reloaded, ReloadWanted  # noqa: PLC0415 the same
+    from auditord.web.api.shapes import Reloaded  # noqa: PLC0415 the same
 
     state_dir = installation.configuration.state_dir
     async with connect(state_dir / CONTROL_FILE) as daemon:
         if daemon is None:
             raise DaemonError(f"no daemon runs on {state_dir}: the next one reads the current files")
-        return await daemon.post("configuration/reload", ReloadWanted(dry_run=dry_run), Reloaded)
+        return await daemon.post("configuration/reload", wanted, Reloaded)
 
 
 def _print_changes(found: "Reloaded", installation: Installation, output: str) -> None:
@@ -166,8 +191,23 @@ def _print_changes(found: "Reloaded", installation: Installation, output: str) -
                 say(f"{each.option}.{key}: {json.dumps(each.written[key])}")
         elif each.written is None and is_section(each.running) and "kind" in each.running:
             say(f"{each.option}: removed (kind {each.running['kind']})")
+        elif is_list(each.running) and is_list(each.written):
+            _print_changed_items(each.option, [*map(json.dumps, each.running)], [*map(json.dumps, each.written)])
         else:
             say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
+    for run in found.runs:
+        at = "at once" if run.at is None else f"{parse_time(run.at):%Y-%m-%d %H:%M} UTC"
+        effect = f"; it {run.effect}" if run.effect else ""
+        say(f"{run.instance}: {'first' if run.is_first else 'next'} run {at}{effect}")
+
+
+def _print_changed_items(option: str, running: Sequence[str], written: Sequence[str]) -> None:
+    for change, start, end, new_start, new_end in SequenceMatcher(None, running, written, autojunk=False).get_opcodes():
+        if change != "equal":
+            for item in running[start:end]:
+                say(f"{option}: - {item}")
+            for item in written[new_start:new_end]:
+                say(f"{option}: + {item}")
 
 
 def _outside_the_unit(reason: str) -> bool:

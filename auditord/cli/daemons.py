@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, utc_now
-from auditord.config.merging import CONTROL_FILE
+from auditord.config.merging import CONTROL_FILE, configuration_files
+from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import DaemonError
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.terminal import say
 
 if TYPE_CHECKING:
-    from auditord.actions import Actions, RunRequest
+    from auditord.actions import Actions, RunRequest, Section
     from auditord.cli.daemon_client import DaemonClient
+    from auditord.cli.installation import Installation
     from auditord.config.model import Configuration
 
 
@@ -34,6 +38,7 @@ _UNIX: Final = "unix:"
 
 _HTTP: Final = ("http://", "https://")
 _HEADERS: Final = "auditord.headers"
+_CA: Final = "auditord.ca"
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
 
@@ -42,22 +47,42 @@ token_file_option: Final = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A token for the server at --url.",
 )
+ca_option: Final = click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the CA of the server at --url; default: the system's CAs.",
+)
 
 
 def url_option(command: F) -> F:
-    """Add ``--url`` and ``--token-file`` to a command, which gets only the URL; :func:`daemon_at` reads the token."""
+    """Add ``--url``, ``--token-file`` and ``--ca`` to a command, which gets only the URL, for :func:`daemon_at`."""
 
     @wraps(command)
-    def wrapper(*arguments: Any, url: str | None, token_file: Path | None, **chosen: Any) -> Any:  # Any: click's values
+    def wrapper(
+        *arguments: Any,  # Any: click's values
+        url: str | None,
+        token_file: Path | None,
+        ca: Path | None,
+        **chosen: Any,  # Any: the same
+    ) -> Any:  # Any: the same
+        refuse_without_url(url, token_file, ca)
+        meta = click.get_current_context().meta
         if token_file is not None:
-            if url is None or not url.startswith(_HTTP):
-                raise click.UsageError("--token-file needs --url with http:// or https://")
-            authorization = f"Bearer {token_file.read_text().strip()}"
-            click.get_current_context().meta[_HEADERS] = {"Authorization": authorization}
+            meta[_HEADERS] = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+        meta[_CA] = ca
         return command(*arguments, url=url, **chosen)
 
     add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
-    return add_url(token_file_option(wrapper))  # type: ignore[return-value] # click looks at options, not at the type
+    # click looks at options, not at the type
+    return add_url(token_file_option(ca_option(wrapper)))  # type: ignore[return-value]
+
+
+def refuse_without_url(url: str | None, token_file: Path | None, ca: Path | None) -> None:
+    """Raise UsageError if an option has no use without a server, or with another kind of URL."""
+    if token_file is not None and (url is None or not url.startswith(_HTTP)):
+        raise click.UsageError("--token-file needs --url with http:// or https://")
+    if ca is not None and (url is None or not url.startswith("https://")):
+        raise click.UsageError("--ca needs --url with https://")
 
 
 @asynccontextmanager
@@ -102,9 +127,18 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
         return
     from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, only for a URL
     from auditord_hookspecs.http import HttpOptions  # noqa: PLC0415 the same
+    from auditord_hookspecs.sources import TlsFiles  # noqa: PLC0415 the same
 
-    headers: Mapping[str, str] = click.get_current_context().meta.get(_HEADERS, {})
-    options = HttpOptions(headers=headers, silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
+    meta = click.get_current_context().meta
+    headers: Mapping[str, str] = meta.get(_HEADERS, {})
+    options = HttpOptions(
+        tls=TlsFiles(ca=meta.get(_CA)),
+        headers=headers,
+        silence=_SILENCE,
+        timeout=timedelta(days=1),
+        max_answer=1 << 30,
+        attempts=1,
+    )
     async with open_client(options) as client:
         yield DaemonClient(client, url.rstrip("/"), has_token=bool(headers))
 
@@ -127,7 +161,7 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
     """Yield the actions of the daemon at a URL or, without one, of the owner of this host's state folder.
 
     The owner is the running daemon or, if none runs, this process. It creates a missing store only for the run of an
-    instance that exists.
+    instance that exists. A dry run without a URL uses the files instead, whether a daemon runs or not.
 
     Args:
         url: the daemon's address.
@@ -139,30 +173,61 @@ async def actions(url: str | None, request: "RunRequest | None" = None) -> "Asyn
         AuditordError: there is no request, and no record store.
     """
     if url is not None:
+        if request is not None and request.dry_run:
+            say(f"dry run by the running configuration of {url}", err=True)
         async with daemon_at(url) as daemon:
             yield daemon
         return
     installation = load_installation()
+    if request is not None and request.dry_run:
+        async with _preview(installation, request) as previews:
+            yield previews
+        return
     async with connect(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:
             yield owner
             return
     from auditord.supervisor import acting  # noqa: PLC0415 slow to import, only if no daemon runs
 
-    _refuse_to_create(installation.configuration, request)
+    url = installation.configuration.store.url
+    if request is not None:
+        _find_section(installation.configuration, request)
+    elif not is_postgresql(url) and not sqlite_path(url).exists():
+        raise AuditordError(
+            f"{sqlite_path(url)}: there is no record store, so there is nothing to change: check --config"
+        )
     async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
         yield ourselves
 
 
-def _refuse_to_create(configuration: "Configuration", request: "RunRequest | None") -> None:
+@asynccontextmanager
+async def _preview(installation: "Installation", request: "RunRequest") -> "AsyncGenerator[Actions, None]":
+    """Yield the actions for the dry run of an instance, which may be disabled."""
+    from auditord.contexts.plugins import remote_source  # noqa: PLC0415 slow to import, only for a dry run
+    from auditord.supervisor import previewing  # noqa: PLC0415 the same
+
+    name, configuration = request.instance, installation.configuration
+    sections = {"collectors": configuration.collectors, "plugins": configuration.plugins}
+    trial = configuration.model_copy(
+        update={
+            section: {each: config.model_copy(update={"enabled": True}) for each, config in instances.items()}
+            for section, instances in sections.items()
+        }
+    )
+    section = _find_section(trial, request)
+    config = sections[section].get(name)  # None: the lake
+    files = ", ".join(map(str, configuration_files(config_paths()))) or "the environment alone"
+    disabled = "" if config is None or config.enabled else f", which disables {name}"
+    say(f"dry run by the configuration in {files}{disabled}", err=True)
+    reads_store = section == "plugins" and (config is None or remote_source(config) is None)
+    async with previewing(trial, installation.hooks, utc_now, reads_store=reads_store) as actions:
+        yield actions
+
+
+def _find_section(configuration: "Configuration", request: "RunRequest") -> "Section":
     from auditord.actions import find_section  # noqa: PLC0415 a running daemon checks its requests itself
-    from auditord.config.store_url import is_postgresql, sqlite_path  # noqa: PLC0415 the same
     from auditord.lake.running import INSTANCE  # noqa: PLC0415 the same
     from auditord.storage import select_enabled  # noqa: PLC0415 the same
 
-    if request is not None:
-        plugins = [*select_enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
-        find_section(request, {"collectors": select_enabled(configuration.collectors), "plugins": plugins})
-    elif not is_postgresql(configuration.store.url) and not sqlite_path(configuration.store.url).exists():
-        path = sqlite_path(configuration.store.url)
-        raise AuditordError(f"{path}: there is no record store, so there is nothing to change: check --config")
+    plugins = [*select_enabled(configuration.plugins), *([INSTANCE] if configuration.lake.enabled else [])]
+    return find_section(request, {"collectors": select_enabled(configuration.collectors), "plugins": plugins})

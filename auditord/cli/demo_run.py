@@ -18,7 +18,6 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -37,7 +36,7 @@ from auditord.actions import RunRequest
 from auditord.cli.collect import Watcher, summary
 from auditord.cli.installation import program, run_async, utc_now
 from auditord.cli.progress import progress_bar
-from auditord.config.loading import load
+from auditord.config.loading import ConfigurationFiles
 from auditord.config.model import Configuration
 from auditord.duplicates import Duplicates
 from auditord.errors import DemoFailed
@@ -60,7 +59,7 @@ _BATCH_SIZE: Final = 2_000
 class Demo(msgspec.Struct, frozen=True):
     """A configured demo."""
 
-    file: Path
+    files: ConfigurationFiles
     configuration: Configuration
     hooks: Hooks
 
@@ -99,11 +98,8 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     }
     file = folder / "auditord.yml"
     file.write_text(json.dumps(document, indent=2))  # JSON is also YAML
-    return Demo(file, _load(file, hooks), hooks)
-
-
-def _load(file: Path, hooks: Hooks) -> Configuration:
-    return load([file], hooks.kinds, {}, hooks.resolve_secret)
+    files = ConfigurationFiles([file], hooks.kinds, {}, hooks.resolve_secret)
+    return Demo(files, files.read(), hooks)
 
 
 async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
@@ -139,7 +135,7 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
         if check:
             await _verify(urls[0], sum(report.records for report in reports))
         else:
-            say_lines(_what_to_try(urls[0], demo.file))
+            say_lines(_what_to_try(urls[0], Path(*demo.files.names())))
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
                 await anyio.to_thread.run_sync(webbrowser.open, urls[0])
             await _wait_for_interrupt()
@@ -173,7 +169,7 @@ async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio
         ready=ready,
         now=utc_now,
         stop=stop,
-        read=partial(_load, demo.file, demo.hooks),
+        files=demo.files,
     )
 
 

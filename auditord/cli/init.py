@@ -8,12 +8,11 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import join
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -30,9 +29,8 @@ from auditord.config.documents import is_section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import load_text
 from auditord.config.merging import DEFAULT_FILE, default_state_dir, read_files
-from auditord.config.model import Configuration, StoreSection
 from auditord.config.shown import Remarks, to_yaml
-from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
+from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.config.yaml_files import read_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
@@ -547,10 +545,7 @@ class _FirstRecord(Terminal):
 
 
 def look_at_result(since: datetime) -> None:
-    """Run doctor's checks on the new configuration, and a dry run of each collector over the last day.
-
-    The dry runs use a temporary state folder, because the real one belongs to the daemon's user.
-    """
+    """Run doctor's checks on the new configuration, and a dry run of each collector over the last day."""
     from auditord.cli.doctor import print_findings, run_checks  # noqa: PLC0415 slow to import, needed only here
 
     installation = load_installation()
@@ -560,30 +555,21 @@ def look_at_result(since: datetime) -> None:
     print_findings(found, show_all=False)
     now = utc_now()
     window = Window(max(min(since, now - timedelta(hours=1)), now - _PERIOD), now)
-    with _elsewhere(installation.configuration) as configuration:
-        trial = Installation(installation.hooks, configuration, installation.document)
-        for name, config in configuration.collectors.items():
-            if config.enabled:
-                say("")
-                say(f"dry run of {name}, {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M} UTC:")
-                run_async(_dry_run, trial, RunRequest(name, window, dry_run=True, section="collectors"))
-
-
-@contextmanager
-def _elsewhere(configuration: Configuration) -> Generator[Configuration]:
-    """Yield the configuration with a temporary state folder and record store."""
-    with TemporaryDirectory(prefix="auditord-init-") as folder:
-        store = StoreSection(url=sqlite_url(Path(folder, "records.db")))
-        yield configuration.model_copy(update={"state_dir": Path(folder), "store": store, "senders": {}, "plugins": {}})
+    for name, config in installation.configuration.collectors.items():
+        if config.enabled:
+            say("")
+            say(f"dry run of {name}, {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M} UTC:")
+            run_async(_dry_run, installation, RunRequest(name, window, dry_run=True, section="collectors"))
 
 
 async def _dry_run(installation: Installation, request: RunRequest) -> None:
-    from auditord.supervisor import acting  # noqa: PLC0415 slow to import, needed only here
+    from auditord.supervisor import previewing  # noqa: PLC0415 slow to import, needed only here
 
     first = _FirstRecord()
     try:
         with anyio.fail_after(_TRIAL_PATIENCE):
-            async with acting(installation.configuration, installation.hooks, utc_now) as actions:
+            opening = previewing(installation.configuration, installation.hooks, utc_now, reads_store=False)
+            async with opening as actions:
                 report = await actions.run(request, first)
     except TimeoutError:
         say(f"  not finished after {_TRIAL_PATIENCE:.0f} s: try it with a later --from", err=True)

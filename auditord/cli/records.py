@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
@@ -99,10 +100,26 @@ async def _print_differences(chosen: str) -> None:
 
 
 def _print_table(differences: Sequence[Difference]) -> None:
-    table = new_table("seen (UTC)", "from", "stored", "offered")
+    table = new_table("seen (UTC)", "from", "record", "value", "stored", "offered")
     for each in differences:
-        seen = f"{each.seen_at:%Y-%m-%d %H:%M:%S}"
-        stored = "in the lake" if each.stored is None else each.stored.decode()
-        table.add_row(seen, each.principal or "", stored, each.offered.decode())
+        head = [f"{each.seen_at:%Y-%m-%d %H:%M:%S}", each.principal or "", each.record_id]
+        stored = {} if each.stored is None else _flatten(each.stored)
+        offered = _flatten(each.offered)
+        differing = [name for name in {**stored, **offered} if stored.get(name) != offered.get(name)]
+        for name in differing or ["order"]:
+            absent = "in the lake" if each.stored is None else ""
+            table.add_row(*head, name, stored.get(name, absent), offered.get(name, ""))
+            head = ["", "", ""]
     print_table(table)
     say(f"{len(differences)} differences", err=True)
+
+
+def _flatten(text: bytes) -> dict[str, str]:
+    """Return the values of a record by name, components and labels among them. Several of one name are in order."""
+    record = msgspec.json.decode(text)
+    values = {name: str(value) for name, value in record.items() if name not in {"components", "meta"}}
+    for each in record["components"]:
+        name = f"component {each.pop('name')}"
+        scores = "".join(f", {score['name']} {score['value']}" for score in each["scores"])
+        values[name] = "; ".join(filter(None, [values.get(name, ""), f"{each['amount']}{scores}"]))
+    return values | {f"label {key}": ", ".join(labels) for key, labels in (record.get("meta") or {}).items()}

@@ -18,7 +18,7 @@ import click
 import msgspec
 from msgspec.structs import fields, replace
 
-from auditord.cli.daemons import token_file_option
+from auditord.cli.daemons import ca_option, refuse_without_url, token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
@@ -93,6 +93,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
         co2_per_kwh: the CO2 per kWh, in kg; None for the configured value.
         url: the server to query; None for the store of this host.
         token_file: contains a token for the server.
+        ca: contains the CA of the server; None: the system's CAs.
     """
 
     period: str
@@ -104,6 +105,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
     co2_per_kwh: float | None
     url: str | None
     token_file: Path | None
+    ca: Path | None
     source: Literal["store", "lake"]
 
 
@@ -171,6 +173,7 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
         ),
         click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
         token_file_option,
+        ca_option,
         click.option(
             "--source",
             type=click.Choice(["store", "lake"]),
@@ -206,6 +209,7 @@ def query_report(
     options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
 ) -> Answered:
     """Query the sums and make the report."""
+    refuse_without_url(options.url, options.token_file, options.ca)
     wanted = Question(measures, by, unit, filters=options.filters, score=options.score)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
@@ -214,8 +218,6 @@ def query_report(
             _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
         return Answered(make_report(question, _print_snapshot(run_async(_ask_server, question.query(), options))), ())
-    if options.token_file is not None:
-        raise click.UsageError("--token-file needs --url: without --url, the record store is read directly")
     place = plain_place(config_paths(), os.environ, needed=("labels", "lake", "pledges", "ui"))
     if place is not None and options.source == "store":
         question = replace(
@@ -279,12 +281,12 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
 @asynccontextmanager
 async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, None]":
     from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
-    from auditord.client import AsyncClient, ConnectionFailed, Refused  # noqa: PLC0415 aiohttp, the same
+    from auditord.client import AsyncClient, ConnectionFailed, Refused, Tls  # noqa: PLC0415 aiohttp, the same
 
     url = options.url or ""
     token = None if options.token_file is None else options.token_file.read_text().strip()
     try:
-        async with AsyncClient(url, token=token) as client:
+        async with AsyncClient(url, tls=Tls(options.ca), token=token) as client:
             yield client
     except Refused as error:
         if error.status != HTTPStatus.UNAUTHORIZED:

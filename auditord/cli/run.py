@@ -7,7 +7,6 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
 from math import inf
 from typing import Final
 
@@ -19,7 +18,7 @@ from anyio.abc import TaskStatus
 from auditord import logs
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, run_async, utc_now
-from auditord.config.loading import load
+from auditord.config.loading import ConfigurationFiles
 from auditord.supervisor import run
 from auditord.systemd import notifier
 
@@ -51,7 +50,8 @@ def run_command() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    read = partial(load, config_paths(), installation.hooks.kinds, os.environ, installation.hooks.resolve_secret)
+    hooks = installation.hooks
+    files = ConfigurationFiles(config_paths(), hooks.kinds, os.environ, hooks.resolve_secret)
 
     async def work(stop: anyio.Event) -> None:
         await run(
@@ -61,7 +61,7 @@ def run_command() -> None:
             now=utc_now,
             stop=stop,
             notifier=notifier(),
-            read=read,
+            files=files,
         )
 
     sys.exit(0 if run_async(run_until_signalled, work) else 1)

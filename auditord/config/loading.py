@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
 from auditord.config.documents import Document, is_section
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
-from auditord.config.merging import has_options, read_files, with_state_dir
+from auditord.config.merging import configuration_files, has_options, read_files, with_state_dir
 from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection
 from auditord.config.secrets import ResolveSecret, keep_references
 from auditord.config.yaml_files import parse
@@ -30,6 +30,25 @@ class Loaded(msgspec.Struct, frozen=True):
     document: Document
 
 
+class ConfigurationFiles(msgspec.Struct, frozen=True):
+    """The files of a daemon, which can be read again; see :func:`load_with_sources`."""
+
+    paths: Sequence[Path] | None
+    kinds: "InstalledKinds"
+    environ: Mapping[str, str]
+    resolve_secret: ResolveSecret
+
+    def names(self) -> list[str]:
+        """Return the absolute paths of all files."""
+        return [str(path.absolute()) for path in configuration_files(self.paths)]
+
+    def read(self, values: Mapping[str, Any] | None = None) -> Configuration:
+        """Return the configuration in the files or, if given, that of the merged values of other files."""
+        paths, kinds, environ, resolve_secret = self.paths, self.kinds, self.environ, self.resolve_secret
+        document = None if values is None else Document(values)
+        return load_with_sources(paths, kinds, environ, resolve_secret, document).configuration
+
+
 def load(
     paths: Sequence[Path] | None, kinds: "InstalledKinds", environ: Mapping[str, str], resolve_secret: ResolveSecret
 ) -> Configuration:
@@ -38,7 +57,11 @@ def load(
 
 
 def load_with_sources(
-    paths: Sequence[Path] | None, kinds: "InstalledKinds", environ: Mapping[str, str], resolve_secret: ResolveSecret
+    paths: Sequence[Path] | None,
+    kinds: "InstalledKinds",
+    environ: Mapping[str, str],
+    resolve_secret: ResolveSecret,
+    document: Document | None = None,
 ) -> Loaded:
     """Read, merge and check the configuration.
 
@@ -47,6 +70,7 @@ def load_with_sources(
         kinds: the installed kinds.
         environ: variables that begin with ``AUDITORD_`` take precedence; some of AUDITOR's are understood as well.
         resolve_secret: returns the secret of a reference, or None if the text is not a reference.
+        document: the merged files, if they are read already.
 
     Raises:
         ConfigurationError: lists every fault with file and line, the option's path and the allowed values.
@@ -54,7 +78,8 @@ def load_with_sources(
     from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 
     models = instance_models(kinds)
-    return _validate(_read_all(paths, environ, kinds.importers, models), kinds, models, environ, resolve_secret)
+    document = _add_environment(document or read_files(paths), environ, kinds.importers, models)
+    return _validate(document, kinds, models, environ, resolve_secret)
 
 
 def load_without_instances(
@@ -133,7 +158,7 @@ def read_disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]
         ConfigurationError: a file cannot be read, or this section is invalid.
     """
     ours = {name: value for name, value in environ.items() if name.split("__")[0] == "AUDITORD_HOOKS"}
-    document = _read_all(paths, ours, {}, {})
+    document = _add_environment(read_files(paths), ours, {}, {})
     try:
         return _OnlyHooks.model_validate(document.values).hooks.disabled
     except ValidationError as error:
@@ -146,13 +171,12 @@ class _OnlyHooks(BaseModel):
     hooks: HooksSection = HooksSection()
 
 
-def _read_all(
-    paths: Sequence[Path] | None,
+def _add_environment(
+    document: Document,
     environ: Mapping[str, str],
     importers: "Mapping[str, ImporterKind[Any]]",
     models: "InstanceModels",
 ) -> Document:
-    document = read_files(paths)
     try:
         if importers:
             from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds

@@ -107,7 +107,7 @@ def read_files(paths: Sequence[Path] | None) -> Document:
         ConfigurationError: files cannot be read; the error lists all of them.
     """
     document, faults = Document(), list[str]()
-    for path in _files(paths):
+    for path in configuration_files(paths):
         try:
             document = document.merge(_drop_empty_sections(read_file(path)))
         except ConfigurationError as error:
@@ -117,7 +117,12 @@ def read_files(paths: Sequence[Path] | None) -> Document:
     return document
 
 
-def _files(paths: Sequence[Path] | None) -> list[Path]:
+def configuration_files(paths: Sequence[Path] | None) -> list[Path]:
+    """Return the files that are read, in order; None stands for the default ones.
+
+    Raises:
+        ConfigurationError: a folder cannot be read.
+    """
     try:
         if paths is None:
             return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]

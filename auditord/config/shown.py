@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -110,6 +111,22 @@ class Difference(msgspec.Struct, frozen=True):
     written: Any = None  # Any: JSON
 
 
+class NextRun(msgspec.Struct, frozen=True):
+    """The next run of a new or changed instance.
+
+    Args:
+        instance: its name, after that of its section.
+        at: the time, without jitter; None: at once.
+        is_first: whether the instance is not enabled yet.
+        effect: what a run may do to the world, if the kind says so.
+    """
+
+    instance: str
+    at: datetime | None
+    is_first: bool
+    effect: str | None = None
+
+
 class Changes(msgspec.Struct, frozen=True):
     """The differences between the configuration of a daemon and its files.
 
@@ -117,12 +134,16 @@ class Changes(msgspec.Struct, frozen=True):
         instances: section and name of each instance that can be exchanged while the daemon runs.
         restart: sections and senders that need a restart.
         applied: whether the daemon uses the files' values now.
+        runs: the next runs of new and changed instances, once the daemon uses the files' values.
+        files: the files that a reload reads.
     """
 
     differences: Sequence[Difference] = ()
     instances: Sequence[tuple[str, str]] = ()
     restart: Sequence[str] = msgspec.field(default_factory=list[str])
     applied: bool = False
+    runs: Sequence[NextRun] = ()
+    files: Sequence[str] = ()
 
 
 def compare(running: Configuration, written: Configuration) -> Changes:

@@ -186,7 +186,9 @@ class SpoolCollectorContext(InstanceContext):
 
     @property
     def instance_dir(self) -> Path:
-        """The instance's private folder, created on first use."""
+        """The instance's private folder, created on first use, except by a dry run."""
+        if self.dry_run:
+            return self.spool.state_dir / INSTANCES / self.instance
         return own_folder(self.spool.state_dir, self.instance)
 
     async def find_seen(self, keys: Collection[str]) -> frozenset[str]:

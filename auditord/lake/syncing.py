@@ -70,7 +70,7 @@ async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Cal
     state, position = await store.lake_state(), await asyncio.to_thread(table.position, daemon)
     if position is None or position.is_filling:
         return 0
-    await asyncio.to_thread(table.check_released, daemon, await store.released())
+    await asyncio.to_thread(table.check_released, daemon, await store.list_released())
     await store.catch_up()
     released = 0
     if position.release > state.release:  # a run was killed

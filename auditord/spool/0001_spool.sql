@@ -104,7 +104,8 @@ CREATE TABLE instance (
     task            TEXT PRIMARY KEY,
     kind            TEXT    NOT NULL,
     last_success_at INTEGER,
-    failures        INTEGER NOT NULL -- since the last success
+    failures        INTEGER NOT NULL, -- since the last success
+    enabled_at      INTEGER -- of a plugin; NULL: it is not enabled
 );
 
 -- Counts that survive a restart.

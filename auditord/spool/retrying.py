@@ -1,4 +1,4 @@
-"""Retry what is in quarantine: make its entries again, and queue them."""
+"""Retry quarantined jobs: make their entries again, and queue them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

@@ -356,6 +356,10 @@ class Spool:
         """Store the report of a run."""
         await self._write(tables.record_run, report)
 
+    async def note_enabled(self, kinds: Mapping[str, str]) -> Mapping[str, datetime]:
+        """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
+        return await self._write(tables.note_enabled, kinds, self._now())
+
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
         """Return the last runs of every instance that has run, the newest first."""
         return await self._database.read(tables.last_runs)

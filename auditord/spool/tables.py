@@ -349,11 +349,18 @@ _FORGET_RUNS: Final = """
         AND number <= (SELECT number FROM run WHERE task = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
 """
 _INSTANCE: Final = """
-    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL AND NOT ?5, ?4, NULL), ?3 IS NOT NULL)
+    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL AND NOT ?5, ?4, NULL), ?3 IS NOT NULL, NULL)
     ON CONFLICT (task) DO UPDATE SET
         kind = ?2,
         last_success_at = coalesce(excluded.last_success_at, last_success_at),
         failures = iif(?5, failures, iif(?3 IS NULL, 0, failures + 1))
+"""
+_ENABLE: Final = """
+    INSERT INTO instance VALUES (?1, ?2, NULL, 0, ?3)
+    ON CONFLICT (task) DO UPDATE SET enabled_at = coalesce(enabled_at, excluded.enabled_at)
+"""
+_DISABLE: Final = """
+    UPDATE instance SET enabled_at = NULL WHERE task NOT IN (SELECT value FROM json_each(?))
 """
 _RUNS: Final = """
     SELECT task, kind, started_at, duration, error, records, quarantined, skipped, last_success_at, failures
@@ -388,6 +395,14 @@ def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
     connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
     connection.execute(_FORGET_RUNS, (report.task, RUNS_KEPT))
     connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended), report.waits))
+
+
+def note_enabled(connection: sqlite3.Connection, kinds: Mapping[str, str], now: datetime) -> dict[str, datetime]:
+    """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
+    connection.execute(_DISABLE, (json.dumps(list(kinds)),))
+    connection.executemany(_ENABLE, [(task, kind, to_micros(now)) for task, kind in kinds.items()])
+    rows = connection.execute("SELECT task, enabled_at FROM instance WHERE enabled_at IS NOT NULL")
+    return {task: from_micros(enabled_at) for task, enabled_at in rows}
 
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:

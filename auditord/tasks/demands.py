@@ -33,6 +33,7 @@ from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import Listener, run_once, run_reported
 from auditord_hookspecs import AuditordError, JobChoice, Record, RunReport, Transform
+from auditord_hookspecs.config import format_duration
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, format_time
 
@@ -300,8 +301,23 @@ class OnDemand:
             runnable = self._instances.collector(name, request, observer, TIMEOUT)
         async with self._instances.turns[name].borrow():
             if request.again or request.dry_run:
-                return await run_once(runnable, now)
-            return await run_reported(runnable, self._listeners[section], now)
+                report = await run_once(runnable, now)
+            else:
+                report = await run_reported(runnable, self._listeners[section], now)
+        if section == "collectors" and report.error is None and not report.records:
+            self._explain_nothing(request, observer)
+        return report
+
+    def _explain_nothing(self, request: RunRequest, observer: Observer) -> None:
+        """Say which jobs a collector that found none does not read yet."""
+        kind, config = self._instances.collectors[request.instance]
+        if kind.delay is None or request.job is not None:
+            return
+        delay: timedelta = getattr(config, kind.delay)
+        if delay and (request.window is None or request.window.stop > self._instances.now() - delay):
+            observer.show_line(
+                f"jobs that ended in the last {format_duration(delay)} ({kind.delay}) are collected later"
+            )
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Compare a source's inventory with the record store.

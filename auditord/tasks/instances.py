@@ -107,8 +107,12 @@ class Instances:
                 kind, former = instances[name]
                 instances[name] = kind, former.model_copy(update={"enabled": False})
             else:
-                instances[name] = getattr(self._kinds, section)[kind_of(config)], config
+                instances[name] = self.kind_of(section, config), config
                 self.turns.setdefault(name, Turn())
+
+    def kind_of(self, section: Section, config: InstanceConfig) -> CollectorKind[Any] | PluginKind[Any]:
+        """Return the kind of an instance."""
+        return (self._kinds.collectors if section == "collectors" else self._kinds.plugins)[kind_of(config)]
 
     def skip_tick(self, name: str, kind: str) -> None:
         """Count a skipped tick."""

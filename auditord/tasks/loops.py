@@ -3,10 +3,11 @@
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -15,12 +16,15 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from auditord.actions import RUN_SECTIONS, Section
+from auditord.config.lake import LakeSection
+from auditord.config.loading import ConfigurationFiles
 from auditord.config.model import Configuration
-from auditord.config.shown import Changes, compare
+from auditord.config.shown import Changes, NextRun, compare
+from auditord.errors import StoreUnavailable
 from auditord.tasks.instances import Instances, jitter, when
-from auditord.tasks.runs import Backoff, Clock, Listener, run_by_the_clock, run_continuously
+from auditord.tasks.runs import Backoff, Clock, Listener, first_tick, run_by_the_clock, run_continuously
 from auditord.tasks.senders import SendLoop
-from auditord_hookspecs import AuditordError, CollectorKind
+from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, PluginConfig, PluginKind
 
 
 class _Loop(msgspec.Struct, frozen=True):
@@ -33,6 +37,7 @@ class Loops:
 
     Args:
         last_success: returns the time of an instance's last success, also from before a restart.
+        note_enabled: see :meth:`auditord.spool.spool.Spool.note_enabled`.
         random: returns a number from 0 to 1.
     """
 
@@ -44,6 +49,7 @@ class Loops:
         listeners: Mapping[Section, Listener],
         *,
         last_success: Callable[[Section, str], datetime | None],
+        note_enabled: Callable[[Mapping[str, str]], Awaitable[Mapping[str, datetime]]],
         random: Callable[[], float],
     ) -> None:
         self._instances: Final = instances
@@ -51,20 +57,43 @@ class Loops:
         self._clock = clock
         self._listeners = listeners
         self._last_success = last_success
+        self._note_enabled = note_enabled
+        self._enabled_since: Mapping[str, datetime] = {}
         self._random = random
         self._loops: dict[str, _Loop] = {}
 
-    def begin_all(self) -> None:
+    async def begin_all(self) -> None:
         """Start the loops of all enabled instances."""
+        await self.note_enabled()
         for section in self._listeners:
             for name in self._instances.select_enabled(section):
                 self.begin(section, name)
 
-    def begin(self, section: Section, name: str) -> None:
-        """Start the loop of an instance, which runs at once if it is due.
+    async def note_enabled(self) -> None:
+        """Note which plugins are enabled, before any of their loops is started."""
+        plugins = self._instances.select_enabled("plugins")
+        with suppress(StoreUnavailable):  # on a full disk, plugins wait from now on
+            self._enabled_since = await self._note_enabled({name: kind.name for name, (kind, _) in plugins.items()})
 
-        A collector with an interval is always due: it continues from its checkpoint, and the sooner the better.
+    def due_since(
+        self, section: Section, name: str, kind: CollectorKind[Any] | PluginKind[Any], config: InstanceConfig
+    ) -> datetime | None:
+        """Return the time after which the next tick is due; None: at once.
+
+        A collector with an interval is always due: it continues from its checkpoint, and the sooner the better. A
+        plugin may act on the world, so ticks before it was enabled do not count.
         """
+        if section == "collectors" and isinstance(when(config, kind.interval), timedelta):
+            return None
+        success = self._last_success(section, name)
+        acts_at_start = isinstance(config, LakeSection) or (isinstance(config, PluginConfig) and config.run_at_start)
+        if section == "collectors" or acts_at_start:
+            return success
+        enabled = self._enabled_since.get(name, self._instances.now())
+        return enabled if success is None else max(success, enabled)
+
+    def begin(self, section: Section, name: str) -> None:
+        """Start the loop of an instance, which runs at once if it is due."""
         instances, listener = self._instances, self._listeners[section]
         kind, config = instances.select_enabled(section)[name]
         collects = isinstance(kind, CollectorKind)
@@ -74,9 +103,8 @@ class Loops:
         else:
             turn = instances.turns[name]
             skipped = partial(instances.skip_tick, name, kind.name)
-            times = when(config, kind.interval)
-            last = None if collects and isinstance(times, timedelta) else self._last_success(section, name)
-            self._clock.add(name, turn, times, jitter(config), skipped, last_success=last)
+            times, since = when(config, kind.interval), self.due_since(section, name, kind, config)
+            self._clock.add(name, turn, times, jitter(config), skipped, last_success=since)
             work = partial(run_by_the_clock, runnable, turn, listener, instances.now)
         loop = self._loops[name] = _Loop()
 
@@ -113,7 +141,6 @@ class Reloading:
 
     Args:
         configuration: the configuration of the start.
-        read: reads the files again; raises ConfigurationError.
         patience: how long the current run of an instance may take to end.
         watch: starts or stops watching the health of an instance.
         exchanged: called with the new configuration, after everything else.
@@ -123,7 +150,7 @@ class Reloading:
         self,
         configuration: Configuration,
         *,
-        read: Callable[[], Configuration],
+        files: ConfigurationFiles,
         patience: timedelta,
         instances: Instances,
         loops: Loops,
@@ -132,7 +159,7 @@ class Reloading:
         exchanged: Callable[[Configuration], None],
     ) -> None:
         self._running = configuration
-        self._read = read
+        self._files = files
         self._patience = patience
         self._instances = instances
         self._loops = loops
@@ -141,31 +168,46 @@ class Reloading:
         self._exchanged = exchanged
         self._lock = anyio.Lock()
 
-    async def reload(self, *, dry_run: bool = False) -> Changes:
+    async def reload(self, *, dry_run: bool = False, values: Mapping[str, Any] | None = None) -> Changes:
         """Reload the files, or only compare them, and return the differences.
+
+        Args:
+            dry_run: whether to compare only.
+            values: the merged values of other files, to compare with.
 
         Raises:
             ConfigurationError: the files are invalid; nothing changes.
             HookError: a hook module failed to resolve a secret; nothing changes.
         """
         async with self._lock:
-            written = await to_thread.run_sync(self._read)
+            written = await to_thread.run_sync(self._files.read, values)
             changes = compare(self._running, written)
-            if dry_run or changes.restart:
+            changes = replace(changes, runs=list(self._announce(written, changes)), files=self._files.names())
+            if dry_run or values is not None or changes.restart:
                 return changes
             with anyio.CancelScope(shield=True):  # all or nothing, even if the client disconnects
                 await self._exchange(written, changes)
             return replace(changes, applied=True)
 
+    def _announce(self, written: Configuration, changes: Changes) -> Iterator[NextRun]:
+        enabled = {section: self._instances.select_enabled(section) for section in RUN_SECTIONS}
+        for section, name in _select_working(changes):
+            config: InstanceConfig | None = getattr(written, section).get(name)
+            if config is not None and config.enabled:
+                kind = self._instances.kind_of(section, config)
+                since = self._loops.due_since(section, name, kind, config)
+                effect = kind.effect(config) if isinstance(kind, PluginKind) and kind.effect is not None else None
+                at = first_tick(when(config, kind.interval), since, self._instances.now())
+                yield NextRun(f"{section}.{name}", at, name not in enabled[section], effect)
+
     async def _exchange(self, written: Configuration, changes: Changes) -> None:
-        working: Sequence[tuple[Section, str]] = [
-            (section, name) for section in RUN_SECTIONS for changed, name in changes.instances if changed == section
-        ]
+        working = _select_working(changes)
         async with anyio.create_task_group() as ending:
             for _, name in working:
                 ending.start_soon(self._loops.end, name, self._patience)
         self._instances.exchange(written, working)
         self._running = written
+        await self._loops.note_enabled()
         for section, name in working:
             await self._watch(section, name)
             if name in self._instances.select_enabled(section):
@@ -175,6 +217,10 @@ class Reloading:
                 self._senders[name].exchange(written.senders[name])
         self._exchanged(written)
         _log.info("reloaded: %s", ", ".join(".".join(each) for each in changes.instances) or "nothing differs")
+
+
+def _select_working(changes: Changes) -> Sequence[tuple[Section, str]]:
+    return [(section, name) for section in RUN_SECTIONS for changed, name in changes.instances if changed == section]
 
 
 async def reload_on_hangup(reloading: Reloading) -> None:

@@ -120,12 +120,10 @@ class Clock:
             asyncio.get_running_loop().call_later(jitter.total_seconds() * self._random(), request)
 
         self._times[task] = when
-        if last_success is None or is_due(when, last_success, now):
-            self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
+        first = first_tick(when, last_success, now)
+        self._scheduler.add_job(tick, trigger=_trigger(when, first), id=task)
+        if first is None:
             self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
-        else:
-            first = last_success + when if isinstance(when, timedelta) else None
-            self._scheduler.add_job(tick, trigger=_trigger(when, first), id=task)
 
     def remove(self, task: str) -> None:
         """Stop requesting runs of an instance."""
@@ -175,6 +173,16 @@ def latest_tick(line: str, now: datetime) -> datetime | None:
             following = trigger.get_next_fire_time(tick, tick)
         return tick
     return None
+
+
+def first_tick(when: timedelta | str, last_success: datetime | None, now: datetime) -> datetime | None:
+    """Return the first tick after the last success; None if a run is due at once, as without a success."""
+    if last_success is None or is_due(when, last_success, now):
+        return None
+    if isinstance(when, timedelta):
+        return last_success + when
+    tick: datetime | None = _trigger(when).get_next_fire_time(None, now)
+    return tick
 
 
 def is_due(when: timedelta | str, last_success: datetime, now: datetime) -> bool:

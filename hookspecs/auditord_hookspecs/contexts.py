@@ -174,6 +174,8 @@ class CollectorContext(Context, Protocol):
     def instance_dir(self) -> Path:
         """A private folder below ``state_dir`` for files of this instance (mode 0700). Reading the property creates it.
 
+        In a dry run, nothing is created, and the folder may be missing.
+
         Raises:
             AuditordError: the folder cannot be created, or does not belong to the daemon.
         """

@@ -73,6 +73,8 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         detect: looks for this kind of source on the host, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
         demo: returns options of an instance that replays recorded output and so needs no source, for ``auditord demo``.
+        delay: the name of the option that says how old a job or a file must be before it is collected, such as
+            ``lag``. ``auditord collect`` mentions it if a run finds nothing.
     """
 
     name: str
@@ -96,6 +98,7 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     check: Check | None = None
     detect: Detect | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
+    delay: str | None = None
 
 
 class ImportedConfig(msgspec.Struct, frozen=True):
@@ -136,6 +139,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
         needs_labels: returns, for each label without which an instance's figures have no owner, the names under
             which a record may have it.
         remarks: as for :class:`CollectorKind`. Shown by ``auditord config check`` and ``doctor``, and at start-up.
+        effect: returns what a run may do to the world, such as ``mails reports to 3 addresses``. ``auditord config
+            diff`` and ``reload`` say it beside the time of the next run.
     """
 
     name: str
@@ -149,6 +154,7 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     needs: Callable[[C], Iterable[str]] | None = None
     needs_labels: Callable[[C], Iterable[Sequence[str]]] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
+    effect: Callable[[C], str] | None = None
 
 
 class SenderKind(msgspec.Struct, Generic[C], frozen=True):

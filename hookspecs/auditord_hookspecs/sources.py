@@ -63,3 +63,8 @@ class PluginConfig(RunConfig):
         description="The records to work on: local (this daemon's record store), or url, tls, token and timeout of "
         "another auditord or AUDITOR. A truncated answer fails the run.",
     )
+    run_at_start: bool = Field(
+        default=False,
+        description="True: a new plugin runs as soon as the daemon meets it. False: it waits for its first interval or "
+        "start time, and so does one that is enabled again.",
+    )

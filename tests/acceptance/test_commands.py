@@ -145,6 +145,9 @@ def test_collecting_without_a_daemon_keeps_everything_once(site: Site) -> None:
     assert (first.returncode, f"slurm: {JOBS} records" in first.stderr) == (0, True), first.stderr
     again = site.run("collect", "slurm", "--once")
     assert "slurm: 0 records" in again.stderr
+    assert "what is younger than 1m (lag) is collected later\n" in again.stderr
+    old = site.run("collect", "slurm", "--from", "2001-01-01", "--to", "2001-01-02")
+    assert ("slurm: 0 records" in old.stderr, "lag" in old.stderr) == (True, False)
     period = site.run("collect", "slurm", *WINDOW)
     assert period.returncode == 0, period.stderr
     assert len(site.json("records")) == JOBS
@@ -166,6 +169,8 @@ def test_a_correction_replaces_what_is_stored(site: Site) -> None:
     assert again.returncode == 0
     different = site.run("records", "--differences")
     assert different.stderr == f"{JOBS - 1} differences\n"  # a requeued run is overwritten
+    rows = re.findall(r"slurm-\S+\s+(\S.*\S)\s+demo-site\s+right-site", different.stdout)
+    assert rows == ["label site_id"] * (JOBS - 1), different.stdout
     counted = Counter(record["meta"]["site_id"][0] for record in site.json("records"))
     assert counted == {"demo-site": JOBS - 1, "right-site": 1}
     replaced = site.run("collect", "slurm", *WINDOW, "--replace")

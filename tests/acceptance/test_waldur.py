@@ -44,6 +44,7 @@ class Site:
             await store.add_all(jobs, Provenance(NOW, "test"), Duplicates.SAME_RUN, atomic=True)
         usage = {
             "kind": "waldur",
+            "run_at_start": True,
             "waldur_api_url": waldur.url,
             "waldur_api_token": TOKEN,
             "waldur_offering_uuid": str(OFFERING),

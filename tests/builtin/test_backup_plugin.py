@@ -36,7 +36,7 @@ def test_a_folder_that_depends_on_the_start_is_refused() -> None:
 
 
 def test_a_daemon_makes_one_and_says_how_old_it_is(tmp_path: Path) -> None:
-    sections = {"plugins": {"nightly": {"kind": "backup", "folder": str(tmp_path / "b")}}}
+    sections = {"plugins": {"nightly": {"kind": "backup", "folder": str(tmp_path / "b"), "run_at_start": True}}}
     with running_daemon(tmp_path, sections) as daemon:
         assert daemon.finish_run("nightly").error is None
         [last] = last_backups(daemon.state_dir).values()

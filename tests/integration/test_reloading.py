@@ -18,9 +18,8 @@ from pydantic import SecretStr
 from auditord import supervisor
 from auditord.cli.daemon_client import DaemonClient
 from auditord.cli.daemons import connect
-from auditord.config.loading import load
+from auditord.config.loading import ConfigurationFiles
 from auditord.config.merging import CONTROL_FILE
-from auditord.config.model import Configuration
 from auditord.config.secrets import ResolveSecret
 from auditord.errors import DaemonError
 from auditord.hooks import Hooks, load_hooks
@@ -97,8 +96,12 @@ class Files:
         document = {"state_dir": str(self.state), "api": {"listen": ["127.0.0.1:0"]}, "shutdown": {"grace": "50ms"}}
         self._file.write_text(json.dumps({**document, "collectors": collectors, **others}))
 
-    def read(self) -> Configuration:
-        return load([self._file], self._hooks.kinds, {}, self.resolve)
+    def _resolve(self, reference: str) -> SecretStr | None:
+        return self.resolve(reference)
+
+    @property
+    def configured(self) -> ConfigurationFiles:
+        return ConfigurationFiles([self._file], self._hooks.kinds, {}, self._resolve)
 
 
 @asynccontextmanager
@@ -110,7 +113,10 @@ async def daemon(files: Files, hooks: Hooks) -> AsyncGenerator[DaemonClient, Non
         begun.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: supervisor.run(files.read(), hooks, ready=ready, now=now, stop=stop, read=files.read))
+        configured = files.configured
+        group.start_soon(
+            lambda: supervisor.run(configured.read(), hooks, ready=ready, now=now, stop=stop, files=configured)
+        )
         with anyio.fail_after(30):
             await begun.wait()
         async with connect(files.state / CONTROL_FILE) as client:

@@ -65,9 +65,14 @@ def test_each_plugin_works_on_its_source(
     auditord_daemon: Callable[..., Any], auditor: FakeAuditor, tmp_path: Path
 ) -> None:
     plugins = {
-        "here": {"kind": "summing", "interval": "1d"},
-        "there": {"kind": "summing", "interval": "1d", "source": {"url": auditor.url, "timeout": "5s"}},
-        "cut": {"kind": "summing", "interval": "1d", "source": {"url": auditor.url + "/cut"}},
+        "here": {"kind": "summing", "run_at_start": True, "interval": "1d"},
+        "there": {
+            "kind": "summing",
+            "run_at_start": True,
+            "interval": "1d",
+            "source": {"url": auditor.url, "timeout": "5s"},
+        },
+        "cut": {"kind": "summing", "run_at_start": True, "interval": "1d", "source": {"url": auditor.url + "/cut"}},
     }
     daemon = auditord_daemon({"plugins": plugins}, modules=[summing()])
     reports = {name: daemon.finish_run(name) for name in plugins}

@@ -24,6 +24,7 @@ from auditord_hookspecs import (
     CollectorContext,
     CollectorKind,
     Component,
+    PluginConfig,
     PluginContext,
     PluginKind,
     Record,
@@ -42,7 +43,7 @@ _ran = list[str]()
 last_started: Final = dict[str, str | None]()
 
 
-async def plug(config: RunConfig, context: PluginContext) -> None:
+async def plug(config: PluginConfig, context: PluginContext) -> None:
     del config
     _ran.append(context.instance)
     if context.instance == "failing":
@@ -57,7 +58,7 @@ async def collect(config: RunConfig, context: CollectorContext) -> AsyncIterator
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[Any]]:
-    yield PluginKind(name="plug", config=RunConfig, run=plug)
+    yield PluginKind(name="plug", config=PluginConfig, run=plug)
 
 
 @hookimpl
@@ -81,7 +82,8 @@ def start(folder: Path, plugins: dict[str, Any], collectors: dict[str, Any] | No
 
     A plugin that always fails is due at every start, and is the last to be asked.
     """
-    sections = {"plugins": {**plugins, "failing": {"kind": "plug", "interval": "20h"}}, "collectors": collectors or {}}
+    failing = {"kind": "plug", "interval": "20h", "run_at_start": True}
+    sections = {"plugins": {**plugins, "failing": failing}, "collectors": collectors or {}}
     with running_daemon(folder, sections, [MODULE]) as daemon:
         assert daemon.finish_run("failing").error == "the other side refuses"
         instances = json.loads(daemon.get("/api/v1/instances"))["instances"]
@@ -97,26 +99,55 @@ def set_last_success(state: Path, task: str, moment: datetime) -> None:
 @pytest.mark.parametrize("when", RARELY)
 def test_ten_starts_run_a_plugin_once_and_a_failing_one_ten_times(tmp_path: Path, when: dict[str, str]) -> None:
     for _ in range(STARTS):
-        start(tmp_path, {"mine": {"kind": "plug", **when}})
+        start(tmp_path, {"mine": {"kind": "plug", "run_at_start": True, **when}})
     assert (_ran.count("mine"), _ran.count("failing")) == (1, STARTS)
+
+
+def set_enabled_at(state: Path, task: str, moment: datetime) -> None:
+    with closing(sqlite3.connect(state / "spool.db")) as connection, connection:
+        connection.execute("UPDATE instance SET enabled_at = ? WHERE task = ?", (to_micros(moment), task))
+
+
+@pytest.mark.parametrize("when", RARELY)
+def test_a_new_plugin_waits_for_its_first_tick_through_all_starts(tmp_path: Path, when: dict[str, str]) -> None:
+    mine = {"kind": "plug", **when}
+    for _ in range(3):
+        daemon = start(tmp_path, {"mine": mine})
+    assert "mine" not in _ran
+    set_enabled_at(daemon.state_dir, "mine", datetime.now(UTC) - timedelta(days=400))  # it missed a tick since
+    for _ in range(3):
+        start(tmp_path, {"mine": mine})
+    assert _ran.count("mine") == 1
+
+
+@pytest.mark.parametrize("when", RARELY)
+def test_a_plugin_that_is_enabled_again_does_not_make_up_for_the_time_without_it(
+    tmp_path: Path, when: dict[str, str]
+) -> None:
+    mine = {"kind": "plug", **when}
+    daemon = start(tmp_path, {"mine": {**mine, "run_at_start": True}})
+    set_last_success(daemon.state_dir, "mine", datetime.now(UTC) - timedelta(days=400))
+    start(tmp_path, {"mine": {**mine, "enabled": False}})
+    start(tmp_path, {"mine": mine})
+    assert _ran.count("mine") == 1
 
 
 @pytest.mark.parametrize("when", RARELY)
 @pytest.mark.parametrize("off", [timedelta(days=-400), timedelta(days=400)], ids=["missed", "clock was ahead"])
 def test_what_was_missed_is_made_up_for_once(tmp_path: Path, when: dict[str, str], off: timedelta) -> None:
-    daemon = start(tmp_path, {"mine": {"kind": "plug", **when}})
+    daemon = start(tmp_path, {"mine": {"kind": "plug", "run_at_start": True, **when}})
     set_last_success(daemon.state_dir, "mine", datetime.now(UTC) + off)
     for _ in range(2):
-        start(tmp_path, {"mine": {"kind": "plug", **when}})
+        start(tmp_path, {"mine": {"kind": "plug", "run_at_start": True, **when}})
     assert _ran.count("mine") == 2
 
 
 @pytest.mark.parametrize("when", RARELY)
 def test_a_restore_makes_everything_due(tmp_path: Path, when: dict[str, str]) -> None:
     collectors = {"nightly": {"kind": "gather", **RARELY[1]}}
-    daemon = start(tmp_path, {"mine": {"kind": "plug", **when}}, collectors)
+    daemon = start(tmp_path, {"mine": {"kind": "plug", "run_at_start": True, **when}}, collectors)
     note_restore(daemon.state_dir, datetime.now(UTC))
-    sections = {"plugins": {"mine": {"kind": "plug", **when}}, "collectors": collectors}
+    sections = {"plugins": {"mine": {"kind": "plug", "run_at_start": True, **when}}, "collectors": collectors}
     with running_daemon(tmp_path, sections, [MODULE]) as again:
         assert again.finish_run("nightly").error is None
         again.finish_run("mine")  # or is skipped until the collector has run
@@ -124,7 +155,7 @@ def test_a_restore_makes_everything_due(tmp_path: Path, when: dict[str, str]) ->
 
 
 def test_an_interval_goes_on_from_the_last_success(tmp_path: Path) -> None:
-    sections = {"plugins": {"mine": {"kind": "plug", "interval": "20h"}}}
+    sections = {"plugins": {"mine": {"kind": "plug", "interval": "20h", "run_at_start": True}}}
     with running_daemon(tmp_path, sections, [MODULE]) as daemon:
         daemon.finish_run("mine")
     last = datetime.now(UTC) - timedelta(hours=19)
@@ -143,7 +174,7 @@ def test_a_collector_goes_on_at_every_start_but_keeps_its_schedule(tmp_path: Pat
 
 @pytest.mark.parametrize("when", [{}, {"schedule": "0 0 1 1 *"}])
 def test_ten_starts_make_one_backup(tmp_path: Path, when: dict[str, str]) -> None:
-    nightly = {"kind": "backup", "folder": str(tmp_path / "b"), "keep": 3, **when}
+    nightly = {"kind": "backup", "folder": str(tmp_path / "b"), "keep": 3, "run_at_start": True, **when}
     with running_daemon(tmp_path, {"plugins": {"nightly": nightly}}, [MODULE]) as daemon:
         report = daemon.finish_run("nightly")
     assert report.error is None
@@ -166,9 +197,8 @@ def test_ten_runs_at_ten_starts_mail_a_report_once_and_leave_the_lake_alone(tmp_
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(mail_server(Mailbox())) as mailbox:
         server = {"host": "127.0.0.1", "port": mailbox.port, "security": "none"}
         mail = {"sender": "a@example.org", "recipients": ["boss@example.org"], "server": server}
-        plugins = {
-            "monthly": {"kind": "utilisation", "settle": "0s", "wait_for_sites": "0s", "mail": mail, **RARELY[1]}
-        }
+        monthly = {"kind": "utilisation", "settle": "0s", "wait_for_sites": "0s", "mail": mail, "run_at_start": True}
+        plugins = {"monthly": {**monthly, **RARELY[1]}}
         lake = {"enabled": True, "name": "kit", "warehouse": str(tmp_path / "lake"), **RARELY[1]}
         sections = {"plugins": plugins, "lake": lake}
         with running_daemon(tmp_path, sections) as daemon:

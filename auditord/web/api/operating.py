@@ -4,10 +4,10 @@ Changes are possible only on the control socket or with an authenticator. The li
 input, which may contain personal data.
 """
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import msgspec
@@ -24,6 +24,7 @@ from auditord.web.api.operation import BODY_PROBLEMS, COUNT, NAME, RECORD_ID, Wh
 from auditord.web.api.shapes import (
     Chosen,
     Discarded,
+    NextRun,
     OptionDifference,
     QuarantinedInput,
     QuarantinePage,
@@ -39,7 +40,7 @@ from auditord.web.problems import Refused
 from auditord.web.record_query import about
 from auditord.web.requests import principal_name, read_target
 from auditord_hookspecs import InvalidRecord, Permission
-from auditord_hookspecs.wire import parse_time
+from auditord_hookspecs.wire import format_time, parse_time
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1_000
@@ -279,8 +280,8 @@ def _invalid_refused() -> Generator[None, None, None]:
 class Reload(Protocol):
     """Reloads the configuration of a running daemon."""
 
-    def __call__(self, *, dry_run: bool) -> Awaitable[Changes]:
-        """Reload the files, or only compare them.
+    def __call__(self, *, dry_run: bool, values: Mapping[str, Any] | None) -> Awaitable[Changes]:
+        """Reload the files, or only compare them or these values of other files.
 
         Raises:
             ConfigurationError: the files are invalid.
@@ -310,12 +311,21 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
         wanted = await decode_body(request, ReloadWanted)
         if self.reload is None:
             raise Refused(409, "this daemon was started without files that it could read again")
+        if wanted.values is not None and (not wanted.dry_run or principal_name(request) is not None):
+            # Their secrets are references to files that the daemon reads.
+            raise Refused(422, "values need dry_run and the control socket", parameter="body")
         try:
-            changes = await self.reload(dry_run=wanted.dry_run)
+            changes = await self.reload(dry_run=wanted.dry_run, values=wanted.values)
         except (ConfigurationError, HookError) as error:
             raise Refused(
                 422, str(error), remedy="run auditord config check; the daemon keeps its running configuration"
             ) from error
         names = [".".join(each) for each in changes.instances]
         differences = [OptionDifference(each.option, each.running, each.written) for each in changes.differences]
-        return json_answer(Reloaded(changes.applied, differences, names, list(changes.restart)))
+        runs = [
+            NextRun(each.instance, None if each.at is None else format_time(each.at), each.is_first, each.effect)
+            for each in changes.runs
+        ]
+        return json_answer(
+            Reloaded(changes.applied, differences, names, list(changes.restart), runs, list(changes.files))
+        )

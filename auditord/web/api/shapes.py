@@ -254,6 +254,10 @@ class ReloadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to reload the configuration files."""
 
     dry_run: Annotated[bool, doc("only compare the files, and change nothing.")] = False
+    values: Annotated[
+        dict[str, Any] | None,
+        doc("with ``dry_run``, and only on the control socket: compare these merged values of other files."),
+    ] = None
 
 
 class OptionDifference(msgspec.Struct, frozen=True):
@@ -264,6 +268,15 @@ class OptionDifference(msgspec.Struct, frozen=True):
     written: Annotated[Any, doc("the value in the files.")]
 
 
+class NextRun(msgspec.Struct, frozen=True):
+    """The next run of a collector or a plugin, once the daemon uses the files' values."""
+
+    instance: Annotated[str, doc("its name, after that of its section.")]
+    at: Annotated[str | None, doc("the time; null: at once.")]
+    is_first: Annotated[bool, doc("whether the instance was not enabled before.")]
+    effect: Annotated[str | None, doc("what the run may do to the world, if the kind says so.")]
+
+
 class Reloaded(msgspec.Struct, frozen=True):
     """The differences between the daemon and its files."""
 
@@ -271,6 +284,8 @@ class Reloaded(msgspec.Struct, frozen=True):
     differences: Annotated[Sequence[OptionDifference], doc("the options that differ.")]
     instances: Annotated[Sequence[str], doc("instances that can be reloaded, with their sections.")]
     restart: Annotated[Sequence[str], doc("options that need a restart; if there are any, nothing was changed.")]
+    runs: Annotated[Sequence[NextRun], doc("the next runs of new and changed instances.")]
+    files: Annotated[Sequence[str], doc("the files that the daemon reads.")]
 
 
 def summary(entry: StoredEntry) -> QuarantineEntry:

@@ -296,8 +296,9 @@ _RUNS: Final = {
     "dry-run": {
         "title": "Dry run of {name}",
         "button": "Start the dry run",
-        "collectors": "The collector continues from its checkpoint, and the page shows the records. Nothing is stored.",
-        "plugins": "The plugin shows what it would do, without doing it.",
+        "collectors": "The collector continues from its checkpoint by the daemon's present configuration, and the page "
+        "shows the records. Nothing is stored.",
+        "plugins": "The plugin shows what it would do by the daemon's present configuration, without doing it.",
     },
 }
 """Texts of the confirmation of a run; the last two by the section of the instance."""

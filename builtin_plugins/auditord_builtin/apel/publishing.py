@@ -239,4 +239,5 @@ APEL = PluginKind(
     needs=needs,
     needs_labels=needs_labels,
     remarks=remarks,
+    effect=lambda config: f"sends {config.message_type.value.replace('_', ' ')} to APEL",
 )

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from anyio import to_thread
@@ -43,12 +44,15 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
         AuditordError: the folder is missing or not writable, or some files cannot be used and stay there.
     """
     try:
-        with SharedFolder.opened(config.folder) as folder:
+        with SharedFolder.opened(config.folder) as folder, TemporaryDirectory(prefix="auditord-") as temporary:
             if folder.holds(context.instance_dir):
                 raise AuditordError(f"{folder.path} holds the daemon's own files: drop files into another folder")
             if not context.dry_run and not folder.may_change():
                 raise AuditordError(f"{folder.path}: files cannot be removed from it: let this daemon write to it")
-            with Results.opened(config.results or context.instance_dir) as results:
+            root = config.results or context.instance_dir
+            if context.dry_run and (context.window is None or not (root / "done").is_dir()):
+                root = Path(temporary)  # opening the results would create them
+            with Results.opened(root) as results:
                 run = _Run(config, context, folder, results)
                 async for batch in run.collect_new() if context.window is None else run.collect_again(context.window):
                     yield batch
@@ -182,4 +186,5 @@ FILES: Final = CollectorKind(
     convert=convert,
     inventory=collect,
     check=check,
+    delay="settle",
 )

@@ -38,6 +38,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.arguments import show_command
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -380,6 +381,7 @@ PRIORITY: Final = PluginKind(
     config=PriorityConfig,
     run=set_priorities,
     needs=lambda config: config.components,
+    effect=lambda config: f"sets the priorities of {counted(len(config.group_mapping), 'group')}",
     import_config=lambda document, _others: import_config(document),
     check=check,
 )

@@ -88,4 +88,10 @@ async def _show(config: RetentionConfig, context: PluginContext, before: datetim
         context.show(f"no record that ended before {before:%Y-%m-%d} has any of {', '.join(config.meta)}")
 
 
-KIND: Final = PluginKind(name="retention", config=RetentionConfig, run=forget, interval=timedelta(days=1))
+KIND: Final = PluginKind(
+    name="retention",
+    config=RetentionConfig,
+    run=forget,
+    interval=timedelta(days=1),
+    effect=lambda config: f"removes {', '.join(config.meta)} from records older than {counted(config.months, 'month')}",
+)

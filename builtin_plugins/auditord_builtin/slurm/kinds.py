@@ -159,6 +159,7 @@ SLURM: Final = CollectorKind(
     check=check,
     detect=detect,
     demo=replay,
+    delay="lag",
 )
 SLURM_EPILOG: Final = CollectorKind(
     name="slurm_epilog",
@@ -179,4 +180,5 @@ SLURM_EPILOG: Final = CollectorKind(
     reach=source_reach,
     check=check_epilog,
     detect=detect_epilog,
+    delay="lag",
 )

@@ -194,6 +194,15 @@ async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[F
             yield Finding(Severity.OK, subject, f"the mail server answers{login}")
 
 
+def _describe_effect(config: UtilisationConfig) -> str:
+    effects = [] if config.csv is None else [f"writes to {config.csv.folder}"]
+    if config.mail is not None and config.mail.recipients:
+        effects.append(f"mails reports to {counted(len(config.mail.recipients), 'address', 'addresses')}")
+    if config.mail is not None and config.mail.users is not None:
+        effects.append("mails each user with a core hour or more")
+    return " and ".join(effects) or "does nothing without csv and mail"
+
+
 UTILISATION: Final = PluginKind(
     name="utilisation",
     config=UtilisationConfig,
@@ -203,4 +212,5 @@ UTILISATION: Final = PluginKind(
     import_config=lambda document, _others: import_config(document),
     check=check,
     needs=lambda config: filter(None, (config.components.cores, config.components.cpu_time)),
+    effect=_describe_effect,
 )

@@ -289,4 +289,5 @@ WALDUR: Final = PluginKind(
     detect=detect,
     check=check,
     needs=lambda config: [config.recorded[each].component[0] for each in config.resources],
+    effect=lambda config: f"reports {counted(config.reporting_periods, 'month')} to {config.waldur_api_url}",
 )

@@ -48,6 +48,7 @@ PAGES: Final = {
 PLUGINS: Final[dict[str, Any]] = {  # Any: as in a file
     "fair_share": {
         "kind": "priority",
+        "run_at_start": True,
         "schedule": "0 0 1 1 *",
         "components": {"Cores": None},
         "group_mapping": {"climate": [], "materials": [], "particle-physics": []},

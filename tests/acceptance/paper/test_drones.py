@@ -161,6 +161,7 @@ def test_what_was_provided_in_14_days_becomes_priorities_of_partitions(
     command = shlex.join([sys.executable, "-c", program, str(noted), "{1}", "{priority}"])
     plugin: dict[str, Any] = {
         "kind": "priority",
+        "run_at_start": True,
         "source": {"url": tardis.url},
         "components": {"Cores": None},
         "group_mapping": {name: [partition] for name, partition in PROVIDERS.items()},

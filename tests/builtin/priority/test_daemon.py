@@ -19,6 +19,7 @@ JOBS = [
 def priority(folder: Path, **options: object) -> dict[str, object]:
     return {
         "kind": "priority",
+        "run_at_start": True,
         "schedule": "0 0 1 1 *",
         "group_mapping": {"atlas": [], "ilc": []},
         "components": {"Cores": None},

@@ -1,6 +1,8 @@
 """Commands that ask a daemon: over its control socket, at a URL over TCP, or at the socket's own URL."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +31,7 @@ from auditord_hookspecs import (
     hookimpl,
 )
 from auditord_hookspecs.query import AllOf, IsOpen, MetaAbsent, MetaContains, MetaContainsAny, Order, SortField
+from tests.host_certificates import Authority
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RECORDS = [
@@ -192,3 +195,21 @@ def test_queries_in_the_apis_words() -> None:
     for condition in (MetaAbsent("k"), MetaContainsAny("k", ("v",))):
         with pytest.raises(UnsupportedQuery):
             encode_for_api(RecordQuery(condition))
+
+
+def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_with_ca_or_by_the_environment(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    host = authority.issue("host", old_style_key=False)
+    tls = {"certificate": str(host.certificate), "key": str(host.key)}
+    trusted = ("--ca", str(authority.file))
+    with running_daemon(tmp_path, {"api": {"listen": [{"address": "127.0.0.1:0", "tls": tls}]}}) as daemon:
+        command_line = CommandLine(daemon, tmp_path / "auditord.json")
+        for words in (("status",), ("records",), ("top", "users"), ("report", "usage")):
+            asked = command_line.run(*words, "--url", daemon.url, *trusted)
+            assert asked.exit_code == 0, (asked.output, asked.exception)
+            useless = command_line.run(*words, *trusted)
+            assert (useless.exit_code, "--ca needs --url with https://" in useless.stderr) == (2, True)
+        status = [sys.executable, "-m", "auditord", "status", "--url", daemon.url]
+        for variables, code in (({}, 3), ({"SSL_CERT_FILE": str(authority.file)}, 0)):
+            done = subprocess.run(status, env={"HOME": str(tmp_path), **variables}, capture_output=True, check=False)
+            assert done.returncode == code, done.stderr

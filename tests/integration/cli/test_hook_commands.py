@@ -93,7 +93,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @contextmanager
 def a_daemon(folder: Path) -> Generator[None]:
     """A daemon that has run the plugin once, at its start, and will not again by itself."""
-    sections = {"plugins": {"mine": {"kind": "count", "schedule": "0 0 1 1 *"}}}
+    sections = {"plugins": {"mine": {"kind": "count", "schedule": "0 0 1 1 *", "run_at_start": True}}}
     with running_daemon(folder, sections, [counting()]) as daemon:
         assert daemon.finish_run("mine").error is None
         yield
@@ -150,11 +150,12 @@ def test_a_run_of_the_daemon_waits_for_a_command(run: Run, tmp_path: Path, caplo
 
 
 def test_trigger_shows_what_a_plugin_would_do(run: Run, tmp_path: Path) -> None:
+    without = run("trigger", "mine", "--dry-run")
+    assert "If nothing has been collected yet, the daemon creates it when it starts" in str(without.exception)
+    assert not (tmp_path / "state").exists()
     (tmp_path / "a.json").write_text(
         json.dumps({"state_dir": str(tmp_path / "state"), "plugins": {"mine": {"kind": "count"}}})
     )
-    without = run("trigger", "mine", "--dry-run")
-    assert (without.stdout, without.exit_code) == ("0 records, run 1\n", 0)
     with a_daemon(tmp_path):
         assert run("trigger", "mine", "--dry-run").stdout == "0 records, run 2\n"
         assert run("trigger", "mine").stdout == "0 records, run 2\n"

@@ -14,7 +14,7 @@ StartDaemon = Callable[..., TestDaemon]
 
 
 def test_every_metric_of_a_daemon_is_in_the_reference(auditord_daemon: StartDaemon) -> None:
-    daemon = auditord_daemon({"plugins": {"open": {"kind": "open_records"}}})
+    daemon = auditord_daemon({"plugins": {"open": {"kind": "open_records", "run_at_start": True}}})
     daemon.finish_run("open")
     daemon.get("/health_check")
     shown = daemon.get("/metrics").decode()

@@ -55,7 +55,7 @@ class World:
 
     async def ask(self) -> Aggregates:
         """Sum up the newest snapshot as a daemon does."""
-        return await self.reader.aggregate(BY_MONTH, await self.store.released())
+        return await self.reader.aggregate(BY_MONTH, await self.store.list_released())
 
     def theirs(self) -> Table:
         """The table, as another program opens it."""
@@ -126,7 +126,7 @@ async def test_deleted_released_rows_make_no_sum_too_small(world: World, *, is_f
     with pytest.raises(LakeMiscounted, match="deleted 2"):
         await world.ask()
     with pytest.raises(LakeMiscounted, match="deleted 2"):
-        async with world.reader.stream(RecordQuery(), await world.store.released()):
+        async with world.reader.stream(RecordQuery(), await world.store.list_released()):
             pass
     with pytest.raises(LakeMiscounted, match=rf"{RELEASED - 2} of {RELEASED} records.*deleted 2 rows.*lake verify"):
         await world.run()
@@ -194,5 +194,5 @@ async def test_the_count_of_released_rows_reads_no_data_file(world: World, monke
         raise AssertionError("a data file was read")
 
     monkeypatch.setattr("auditord.lake.table.ArrowScan.to_table", fail)
-    world.table.check_released(NAME, replace(await world.store.released(), recalled=frozenset()))
+    world.table.check_released(NAME, replace(await world.store.list_released(), recalled=frozenset()))
     await world.ask()

@@ -19,14 +19,14 @@ from auditord.cli import installation as installation_module
 from auditord.hooks import HookEntry, HookModule, find_entries, load_hooks
 from auditord.store.opening import open_store
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord_hookspecs import AuditordError, PluginContext, PluginKind, RunConfig, hookimpl
+from auditord_hookspecs import AuditordError, PluginConfig, PluginContext, PluginKind, hookimpl
 
 NewUrl = Callable[[], str]
 
 EACH = [{"interval": "1h"}, {"schedule": "0 0 1 1 *"}]
 
 
-class CountConfig(RunConfig):
+class CountConfig(PluginConfig):
     """Tell if a run fails in the end."""
 
     fails: bool = False
@@ -59,7 +59,7 @@ def known_to_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def daemon(folder: Path, url: str, **plugin: object) -> Generator[TestDaemon]:
     folder.mkdir(exist_ok=True)
-    sections = {"store": {"url": url}, "plugins": {"mine": {"kind": "count", **plugin}}}
+    sections = {"store": {"url": url}, "plugins": {"mine": {"kind": "count", "run_at_start": True, **plugin}}}
     with running_daemon(folder, sections, [MODULE]) as running:
         yield running
 

@@ -25,11 +25,11 @@ from auditord_hookspecs import (
     CollectorKind,
     Component,
     InvalidRecord,
+    PluginConfig,
     PluginContext,
     PluginKind,
     Quarantined,
     Record,
-    RunConfig,
     hookimpl,
 )
 from tests.api_server import Answer, encoded, record
@@ -43,11 +43,11 @@ INSTANCES = {
         "idle": {"kind": "jobs", "enabled": False},
         "broken": {"kind": "broken"},
     },
-    "plugins": {"report": {"kind": "report", "schedule": "0 0 1 1 *"}},
+    "plugins": {"report": {"kind": "report", "schedule": "0 0 1 1 *", "run_at_start": True}},
 }
 
 
-class JobsConfig(RunConfig):
+class JobsConfig(PluginConfig):
     """Nothing to say."""
 
 

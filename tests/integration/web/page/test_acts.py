@@ -19,6 +19,7 @@ from auditord_hookspecs import (
     CollectorContext,
     CollectorKind,
     Component,
+    PluginConfig,
     PluginContext,
     PluginKind,
     Quarantined,
@@ -46,7 +47,7 @@ def convert(config: RunConfig, raw: Any) -> Record:  # Any: JSON
     return Record(f"mended-{raw['number']}", EPOCH, (), EPOCH)
 
 
-async def report(config: RunConfig, context: PluginContext) -> None:
+async def report(config: PluginConfig, context: PluginContext) -> None:
     del config
     context.log.info("%s report", "would" if context.dry_run else "did")
 
@@ -60,7 +61,7 @@ def module() -> ModuleType:
 
     @hookimpl
     def auditord_plugins() -> Iterable[PluginKind[Any]]:
-        yield PluginKind(name="report", config=RunConfig, run=report)
+        yield PluginKind(name="report", config=PluginConfig, run=report)
 
     found.auditord_collectors = auditord_collectors  # type: ignore[attr-defined] # that is how modules work
     found.auditord_plugins = auditord_plugins  # type: ignore[attr-defined] # the same
@@ -69,7 +70,7 @@ def module() -> ModuleType:
 
 INSTANCES = {
     "collectors": {"jobs": {"kind": "jobs", "schedule": "0 0 1 1 *"}},
-    "plugins": {"report": {"kind": "report", "schedule": "0 0 1 1 *"}},
+    "plugins": {"report": {"kind": "report", "schedule": "0 0 1 1 *", "run_at_start": True}},
 }
 
 
