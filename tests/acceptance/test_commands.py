@@ -145,7 +145,7 @@ def test_collecting_without_a_daemon_keeps_everything_once(site: Site) -> None:
     assert (first.returncode, f"slurm: {JOBS} records" in first.stderr) == (0, True), first.stderr
     again = site.run("collect", "slurm", "--once")
     assert "slurm: 0 records" in again.stderr
-    assert "what is younger than 1m (lag) is collected later\n" in again.stderr
+    assert "jobs that ended in the last 1m (lag) are collected later\n" in again.stderr
     old = site.run("collect", "slurm", "--from", "2001-01-01", "--to", "2001-01-02")
     assert ("slurm: 0 records" in old.stderr, "lag" in old.stderr) == (True, False)
     period = site.run("collect", "slurm", *WINDOW)
