@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import SecretStr
@@ -188,11 +188,11 @@ def _print_changes(found: "Reloaded", installation: Installation, output: str) -
             given = installation.document.values.get(section, {}).get(name, {})
             say(f"{each.option}: new (kind {each.written['kind']})")
             for key in sorted(given.keys() & each.written.keys() - {"kind"}):
-                say(f"{each.option}.{key}: {json.dumps(each.written[key])}")
+                say(f"{each.option}.{key}: {json.dumps(_select_given(given[key], each.written[key]))}")
         elif each.written is None and is_section(each.running) and "kind" in each.running:
             say(f"{each.option}: removed (kind {each.running['kind']})")
         elif is_list(each.running) and is_list(each.written):
-            _print_changed_items(each.option, [*map(json.dumps, each.running)], [*map(json.dumps, each.written)])
+            _print_changed_items(each.option, each.running, each.written)
         else:
             say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
     for run in found.runs:
@@ -201,13 +201,35 @@ def _print_changes(found: "Reloaded", installation: Installation, output: str) -
         say(f"{run.instance}: {'first' if run.is_first else 'next'} run {at}{effect}")
 
 
-def _print_changed_items(option: str, running: Sequence[str], written: Sequence[str]) -> None:
-    for change, start, end, new_start, new_end in SequenceMatcher(None, running, written, autojunk=False).get_opcodes():
-        if change != "equal":
-            for item in running[start:end]:
-                say(f"{option}: - {item}")
-            for item in written[new_start:new_end]:
-                say(f"{option}: + {item}")
+def _print_changed_items(option: str, running: Sequence[Any], written: Sequence[Any]) -> None:
+    """Print the items of a list that differ; of those with the same name, only the members that differ."""
+    matcher = SequenceMatcher(None, [*map(json.dumps, running)], [*map(json.dumps, written)], autojunk=False)
+    changes = [each for each in matcher.get_opcodes() if each[0] != "equal"]
+    removed = [item for _, start, end, _, _ in changes for item in running[start:end]]
+    for item in (item for _, _, _, start, end in changes for item in written[start:end]):
+        name = item.get("name") if is_section(item) else None
+        named = [each for each in removed if name is not None and is_section(each) and each.get("name") == name]
+        if not named:
+            say(f"{option}: + {json.dumps(_drop_unset(item))}")
+            continue
+        removed.remove(former := named[0])
+        if item == former:
+            say(f"{option}: {name} moved")
+        for key in (key for key in item if item[key] != former.get(key)):
+            say(f"{option}: {name}.{key}: {json.dumps(former.get(key))} -> {json.dumps(item[key])}")
+    for item in removed:
+        say(f"{option}: - {json.dumps(_drop_unset(item))}")
+
+
+def _drop_unset(item: Any) -> Any:  # Any: JSON
+    return {key: each for key, each in item.items() if each not in (None, False, [], {})} if is_section(item) else item
+
+
+def _select_given(given: Any, values: Any) -> Any:  # Any: JSON
+    """Return the values without those that the files do not set."""
+    if not (is_section(given) and is_section(values)):
+        return values
+    return {key: _select_given(given[key], each) for key, each in values.items() if key in given}
 
 
 def _outside_the_unit(reason: str) -> bool:

@@ -1,7 +1,7 @@
 """A preview is of the file that is edited: dry runs, and comparisons with the running daemon."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +43,7 @@ class JobsConfig(RunConfig):
 
     label: str = "right"
     labels: Words = ()
+    rules: tuple[Mapping[str, Any], ...] = ()
 
 
 class MailConfig(PluginConfig):
@@ -236,3 +237,21 @@ def test_a_reload_announces_a_new_plugin_which_waits_for_its_time(running: Site)
     told = {**MONTHLY, "run_at_start": True}
     running.write(collectors={"jobs": JOBS}, plugins={"monthly": MONTHLY, "now": told})
     assert "plugins.now: first run at once; it mails 2 people\n" in running.run("config", "diff").stdout
+
+
+def test_diff_prints_only_the_items_and_members_of_a_list_that_differ(running: Site) -> None:
+    last = [{"name": "a"}, {"name": "b"}]
+    rules = [{"name": "queue", "key": "QOS"}, {"name": "vo", "key": "Comment", "other": None}, {"name": "gone"}, *last]
+    running.write(collectors={"jobs": {**JOBS, "rules": rules}})
+    assert running.run("config", "reload").exit_code == 0
+    rules = [{"name": "vo", "key": "Json", "other": None}, rules[0], {"name": "new", "x": None}, *reversed(last)]
+    running.write(collectors={"jobs": {**JOBS, "rules": rules}})
+    assert set(running.run("config", "diff").stdout.splitlines()[:-1]) in (
+        {
+            'collectors.jobs.rules: vo.key: "Comment" -> "Json"',
+            'collectors.jobs.rules: + {"name": "new"}',
+            'collectors.jobs.rules: - {"name": "gone"}',
+            f"collectors.jobs.rules: {moved} moved",
+        }
+        for moved in ("a", "b")
+    )
