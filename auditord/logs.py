@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final, Literal, TextIO
 
 from auditord.errors import StoreUnavailable
-from auditord_hookspecs.terminal import escaped, escaped_lines
+from auditord_hookspecs.terminal import escape, escape_lines
 
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 FIELDS: Final = ("task", "kind")
@@ -118,7 +118,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, followed by the traceback if there is one."""
         name = fields(record).get("task", record.name)
-        line = f"{_time(record)} {record.levelname} {name}: {escaped(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {name}: {escape(record.getMessage())}"
         trace = _traceback(record)
         return f"{line}\n{trace}" if trace else line
 
@@ -128,7 +128,7 @@ class MessageFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, followed by the traceback if there is one."""
-        line, trace = escaped(record.getMessage()), _traceback(record)
+        line, trace = escape(record.getMessage()), _traceback(record)
         return f"{line}\n{trace}" if trace else line
 
 
@@ -168,7 +168,7 @@ class JournalHandler(logging.Handler):
         try:
             self._socket.sendto(journal_datagram(record), str(self._path))
         except OSError:  # no listener, or the message is too long for a datagram
-            line = escaped(record.getMessage())
+            line = escape(record.getMessage())
             self._stream.write(f"<{priority(record)}>{fields(record).get('task', record.name)}: {line}\n")
             self._stream.flush()
 
@@ -181,7 +181,7 @@ class JournalHandler(logging.Handler):
 def journal_datagram(record: logging.LogRecord) -> bytes:
     """Return a record in the journal's native format: ``NAME=value`` lines; multi-line values have a length instead."""
     trace = _traceback(record)
-    message = escaped_lines(record.getMessage())  # journalctl indents the lines of one message
+    message = escape_lines(record.getMessage())  # journalctl indents the lines of one message
     values = {
         "MESSAGE": f"{message}\n{trace}" if trace else message,
         "PRIORITY": str(priority(record)),
@@ -216,4 +216,4 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _traceback(record: logging.LogRecord) -> str:
-    return escaped_lines(logging.Formatter().formatException(record.exc_info)) if record.exc_info else ""
+    return escape_lines(logging.Formatter().formatException(record.exc_info)) if record.exc_info else ""

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from auditord_hookspecs.terminal import escaped
+from auditord_hookspecs.terminal import escape
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """Set the line that ``systemctl status`` shows."""
-        self._send("STATUS=" + escaped(text.replace("\n", " ")))
+        self._send("STATUS=" + escape(text.replace("\n", " ")))
 
     async def feed_watchdog(self, alive: Callable[[], Awaitable[bool]]) -> None:
         """Feed the watchdog at half its time limit, while ``alive`` is true. Return at once if there is no watchdog."""

@@ -35,7 +35,7 @@ from auditord_hookspecs import (
     Transform,
 )
 from auditord_hookspecs.kinds import Reach
-from auditord_hookspecs.query import Order, SortField, stopped_within
+from auditord_hookspecs.query import Order, SortField, match_stopped
 from auditord_hookspecs.wire import decode_record, encode_record, format_time
 
 _STATES: Final[Mapping[Verdict, State]] = {
@@ -372,7 +372,7 @@ class Audit:
             self._collections += 1
 
     async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
-        query = RecordQuery(stopped_within(self.request.window), Order(SortField.STOP))
+        query = RecordQuery(match_stopped(self.request.window), Order(SortField.STOP))
         async with self.sides.store.stream(query) as pages:
             async for page in pages:
                 records = [record for text in page if own((record := decode_record(text)).record_id)]

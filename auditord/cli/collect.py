@@ -13,7 +13,7 @@ from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.progress import progress_bar
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
-from auditord_hookspecs.terminal import check_period, escaped, output_option, say, say_lines, write_json
+from auditord_hookspecs.terminal import check_period, escape, output_option, say, say_lines, write_json
 from auditord_hookspecs.terminal import output as standard_output
 from auditord_hookspecs.wire import encode_record
 from auditord_hookspecs.wording import counted
@@ -178,4 +178,4 @@ def summary(report: RunReport) -> str:
         *([f"skipped: {skipped}"] if skipped else []),
     ]
     line = f"{report.task}: {'; '.join(parts)} ({report.duration.total_seconds():.1f} s)"
-    return line if report.error is None else f"{line}\nfailed: {escaped(report.error)}"
+    return line if report.error is None else f"{line}\nfailed: {escape(report.error)}"

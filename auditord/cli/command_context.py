@@ -53,7 +53,7 @@ class HostCommandContext:
         plugins = self._installation.configuration.plugins
         return [name for name, config in plugins.items() if kind_of(config) == kind]
 
-    def chosen(self, kind: str, name: str | None) -> str:
+    def choose(self, kind: str, name: str | None) -> str:
         """Return the named plugin, or the only one of its kind.
 
         Raises:

@@ -29,7 +29,7 @@ from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import AuditordError, Context, InstanceConfig
 from auditord_hookspecs.arguments import HIDDEN, hide_in_text
 from auditord_hookspecs.checks import Check, Finding, Severity
-from auditord_hookspecs.terminal import escaped, output_option, say, say_error, say_lines, write_json
+from auditord_hookspecs.terminal import escape, output_option, say, say_error, say_lines, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
@@ -220,4 +220,4 @@ def _print_blocks(found: Sequence[Examined]) -> None:
     for each in found:
         say(f"{each.severity}: {each.where}, {each.subject}")
         for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
-            say_lines(indent(fill(escaped(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))
+            say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))

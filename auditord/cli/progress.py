@@ -9,7 +9,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from auditord_hookspecs.terminal import escaped, say
+from auditord_hookspecs.terminal import escape, say
 from auditord_hookspecs.wording import counted
 
 _BETWEEN_LINES: Final = 10.0
@@ -84,7 +84,7 @@ class ImportProgress:
     def note(self, text: str) -> None:
         """Print a line beside the bar."""
         if self._live:
-            self._bar.console.print(escaped(text), markup=False, highlight=False)
+            self._bar.console.print(escape(text), markup=False, highlight=False)
         else:
             say(text, err=True)
 

@@ -25,10 +25,10 @@ from auditord.store.reading import StoredRecords, decode_pages
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
-from auditord_hookspecs.aggregates import amount_of, held_amount
+from auditord_hookspecs.aggregates import amount_of, compute_held_amount
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
-from auditord_hookspecs.terminal import check_period, escaped, output, say
+from auditord_hookspecs.terminal import check_period, escape, output, say
 from auditord_hookspecs.vocabulary import HELD, TOTALS
 from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
@@ -59,7 +59,7 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
         column.right = True
     async for record in records:
         runtime = "open" if record.runtime is None else f"{record.runtime} s"
-        cores = held_amount(record, "Cores")
+        cores = compute_held_amount(record, "Cores")
         table.add_row(
             record.record_id,
             *(first_value(record, names) for names in META_COLUMNS),
@@ -114,7 +114,7 @@ async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable
                 json.dumps(document["components"], ensure_ascii=False),
             ],
         )
-        out.write(csv_line(escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row))
+        out.write(csv_line(escape(cell) if on_terminal and isinstance(cell, str) else cell for cell in row))
         count += 1
     return count
 

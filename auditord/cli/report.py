@@ -37,8 +37,8 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Order, SortField, Window, stopped_within
-from auditord_hookspecs.terminal import check_period, escaped, say, write
+from auditord_hookspecs.query import Order, SortField, Window, match_stopped
+from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
@@ -331,7 +331,7 @@ def _by_bins(report: Report) -> Table:
     named = largest(report, _COLUMNS)
     totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
     unit = report.question.bin
-    table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
+    table = new_table(unit.value if unit else "", *(escape(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
     nothing, parts = zero(report.question.measures), parts_of(report.question, report.bins)
     for begin in report.bins:
@@ -408,7 +408,7 @@ def _print_chart(report: Report, most: int | None) -> None:
     if report.bins and not measure.ratio:
         _print_bins(console, report, measure)
     else:
-        named = [(escaped(name), row) for name, row in largest(report, most or 20)]
+        named = [(escape(name), row) for name, row in largest(report, most or 20)]
         label = min(max(len(name) for name, _ in named), 24)
         longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
         for name, row in named:
@@ -437,7 +437,7 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
         bar.append(f" {format_figure(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
         console.print(bar, overflow="crop", no_wrap=True)
     for at, (name, row) in enumerate(series):
-        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
+        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escape(name)} ", "default")
         console.print(legend.append(format_figure(row.total[0], measure), "default"))
 
 
@@ -545,7 +545,7 @@ def _describe_labels(options: ReportOptions, answer: Answered) -> str:
     window = answer.report.question.window
     if options.source == "lake" or window is None:
         return ""
-    query = RecordQuery(stopped_within(window), Order(SortField.STOP, descending=True), _RECENT)
+    query = RecordQuery(match_stopped(window), Order(SortField.STOP, descending=True), _RECENT)
     labels = run_async(_list_labels, query, options)
     return f"; they have {', '.join(map(escaped, labels))}" if labels else ""
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Final, TextIO
 from unicodedata import category, east_asian_width
 
-from auditord_hookspecs.terminal import escaped, say
+from auditord_hookspecs.terminal import escape, say
 
 _LABEL: Final = 10
 _GAP: Final = "  "
@@ -40,7 +40,7 @@ class Table:
 
     def add_row(self, *cells: str, bold: bool = False) -> None:
         """Add a row."""
-        self._rows.append((tuple(map(escaped, cells)), bold))
+        self._rows.append((tuple(map(escape, cells)), bold))
 
     @property
     def row_count(self) -> int:
@@ -53,7 +53,7 @@ class Table:
         Args:
             most: the width of the terminal; None in a pipe.
         """
-        rows = [(tuple(escaped(each.title) for each in self.columns), True), *self._rows]
+        rows = [(tuple(escape(each.title) for each in self.columns), True), *self._rows]
         widths = [max(_width(cells[at]) for cells, _ in rows) for at in range(len(self.columns))]
         limits = [min(each, _LONG) for each in widths] if most is None else self._shrunk(widths, most)
         for cells, bold in rows:
@@ -83,7 +83,7 @@ def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines after their labels; on a terminal, long lines wrap below their text."""
     for label, text in lines:
         head, room = f"{label:<{_LABEL}}{_GAP}", shutil.get_terminal_size().columns - _LABEL - len(_GAP)
-        for at, part in enumerate(_fold(escaped(text), room, whole=True) if sys.stdout.isatty() else [text]):
+        for at, part in enumerate(_fold(escape(text), room, whole=True) if sys.stdout.isatty() else [text]):
             say((" " * len(head) if at else head) + part)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auditord.client.exchange import ClientError
 from auditord_hookspecs import Record
-from auditord_hookspecs.aggregates import held_time
+from auditord_hookspecs.aggregates import compute_held_time
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.vocabulary import TOTALS
 
@@ -155,5 +155,5 @@ def _cells(record: Record) -> dict[str, Any]:  # Any: as Columns
         cells[name] = min(cells.get(name, 0) + component.amount, MAX_AMOUNT)
         for score in component.scores:
             cells.setdefault(f"score.{component.name}.{score.name}", score.value)
-    times = {f"seconds.{name}": held_time(record, name) for name in TOTALS}
+    times = {f"seconds.{name}": compute_held_time(record, name) for name in TOTALS}
     return cells | {name: min(time, MAX_AMOUNT) for name, time in times.items() if time is not None}

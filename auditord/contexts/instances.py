@@ -189,7 +189,7 @@ class SpoolCollectorContext(InstanceContext):
         """The instance's private folder, created on first use."""
         return own_folder(self.spool.state_dir, self.instance)
 
-    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+    async def find_seen(self, keys: Collection[str]) -> frozenset[str]:
         """Return the keys among these that are remembered from earlier batches."""
         return await self.spool.find_seen(self.instance, keys)
 

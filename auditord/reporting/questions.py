@@ -22,7 +22,7 @@ from auditord_hookspecs.aggregates import (
     MetaValue,
 )
 from auditord_hookspecs.errors import AuditordError
-from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, MetaContainsAny, Window, stopped_within
+from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, MetaContainsAny, Window, match_stopped
 from auditord_hookspecs.zones import UTC_NAME
 
 SIZE: Final = "size"
@@ -92,7 +92,7 @@ class Question(msgspec.Struct, frozen=True):
         filters = [(self.keys.key(name), value) for name, value in self.filters]
         conditions: list[Condition] = [MetaContains(key, value) if value else MetaAbsent(key) for key, value in filters]
         if self.window is not None:
-            conditions += stopped_within(self.window).conditions
+            conditions += match_stopped(self.window).conditions
         if self.labels is not None and self.by is not None:
             conditions.append(MetaContainsAny(self.keys.key(self.by), self.labels))
         return AllOf(tuple(conditions))

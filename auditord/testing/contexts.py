@@ -227,7 +227,7 @@ class FakeCollectorContext(FakeContext):
             raise AuditordError("this collector keeps files: make its context with folder=tmp_path")
         return self.folder
 
-    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+    async def find_seen(self, keys: Collection[str]) -> frozenset[str]:
         """Return the keys among these that are remembered and have not expired."""
         return frozenset(key for key in keys if key in self.remembered and self.remembered[key] > self.moment)
 
@@ -444,7 +444,7 @@ class FakeCommandContext:
         """Return the names of the plugins of a kind."""
         return [name for name, (its_kind, _) in self.plugins.items() if its_kind == kind]
 
-    def chosen(self, kind: str, name: str | None) -> str:
+    def choose(self, kind: str, name: str | None) -> str:
         """Return the name of the named plugin, or of the only one."""
         names = self.instances(kind)
         if name is None and len(names) == 1:

@@ -369,7 +369,7 @@ def amount_of(record: Record, component: str) -> int | None:
     return sum(amounts) if amounts else None
 
 
-def held_time(record: Record, component: str) -> int | None:
+def compute_held_time(record: Record, component: str) -> int | None:
     """Return the total of a held amount, or amount times runtime in seconds; None if either is unknown."""
     if (total := amount_of(record, TOTALS[component])) is not None:
         return total
@@ -377,7 +377,7 @@ def held_time(record: Record, component: str) -> int | None:
     return None if amount is None or runtime is None else amount * runtime
 
 
-def held_amount(record: Record, component: str) -> Fraction | None:
+def compute_held_amount(record: Record, component: str) -> Fraction | None:
     """Return a held amount or, for a record with its total, the mean over the runtime; None if unknown."""
     if (amount := amount_of(record, component)) is not None:
         return Fraction(amount)

@@ -84,7 +84,7 @@ class Batch(msgspec.Struct, frozen=True):
         quarantined: jobs that could not be converted.
         skipped: the number of jobs that make no record on purpose, by reason.
         checkpoint: how far the source has been read, as JSON; None leaves the stored checkpoint unchanged.
-        seen: keys to remember, each until the given instant (see ``CollectorContext.seen``).
+        seen: keys to remember, each until the given instant (see ``CollectorContext.find_seen``).
         pending: values to keep between runs, by key (see ``CollectorContext.pending``); None deletes a key.
         left_out: optional components and labels that records lack; the host counts them and logs each name once per
             run.

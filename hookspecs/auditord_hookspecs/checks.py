@@ -87,17 +87,17 @@ def check_extra(module: str, extra: str) -> Finding:
 
 def check_readable(path: Path, remedy: str) -> Finding:
     """Check that this user can read a file or folder."""
-    return _allowed(path, os.R_OK | (os.X_OK if path.is_dir() else 0), "read", remedy)
+    return _check_access(path, os.R_OK | (os.X_OK if path.is_dir() else 0), "read", remedy)
 
 
 def check_folder(path: Path, remedy: str) -> Finding:
     """Check that this user can create and remove files in a folder."""
     if path.exists() and not path.is_dir():
         return Finding(Severity.FAILURE, str(path), "not a folder", remedy)
-    return _allowed(path, os.R_OK | os.W_OK | os.X_OK, "written", remedy)
+    return _check_access(path, os.R_OK | os.W_OK | os.X_OK, "written", remedy)
 
 
-def _allowed(path: Path, mode: int, what: str, remedy: str) -> Finding:
+def _check_access(path: Path, mode: int, what: str, remedy: str) -> Finding:
     try:
         path.stat()
     except OSError as error:

@@ -45,7 +45,7 @@ class CommandContext(Protocol):
         """Return the names of a kind's configured plugins, including disabled ones."""
         ...
 
-    def chosen(self, kind: str, name: str | None) -> str:
+    def choose(self, kind: str, name: str | None) -> str:
         """Return the named plugin, or the only one of its kind.
 
         Raises:
@@ -91,7 +91,7 @@ def run_instance(
     dry_run: bool = False,
 ) -> T:
     """Call ``act`` with the options and the context of the named plugin, or of the only one of its kind."""
-    chosen = context.chosen(kind, name)
+    chosen = context.choose(kind, name)
 
     async def main() -> T:
         async with context.instance(chosen, dry_run=dry_run) as (config, plugin_context):

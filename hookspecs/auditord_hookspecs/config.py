@@ -91,11 +91,11 @@ AbsolutePath = Annotated[Path, AfterValidator(_refuse_relative)]
 """A path that does not depend on where the daemon is started."""
 
 
-def _listed(value: Any) -> Any:  # Any: a value from the file
+def _wrap_string(value: Any) -> Any:  # Any: a value from the file
     return (value,) if isinstance(value, str) else value
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
+Words = Annotated[tuple[str, ...], BeforeValidator(_wrap_string, json_schema_input_type=str | tuple[str, ...])]
 """One string or a list of strings, such as a program with its first arguments."""
 
 

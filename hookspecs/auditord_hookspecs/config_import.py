@@ -99,7 +99,7 @@ class ConfigImport:
         self.comments.update(other.comments)
         self.dropped.update(other.dropped)
 
-    def finished(self, taken: Collection[str], reasons: Mapping[str, str]) -> ImportedConfig:
+    def finish(self, taken: Collection[str], reasons: Mapping[str, str]) -> ImportedConfig:
         """Return the result, with the file's log level. All other options at its top level are noted as dropped.
 
         Args:

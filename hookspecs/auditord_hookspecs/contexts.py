@@ -179,12 +179,12 @@ class CollectorContext(Context, Protocol):
         """
         ...
 
-    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+    async def find_seen(self, keys: Collection[str]) -> frozenset[str]:
         """Return the subset of the keys that earlier batches remembered (``Batch.seen``) and that have not expired.
 
         Example::
 
-            known = await context.seen([job_id for job_id in jobs])
+            known = await context.find_seen([job_id for job_id in jobs])
             new = [job_id for job_id in jobs if job_id not in known]
         """
         ...

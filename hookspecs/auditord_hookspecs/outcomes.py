@@ -95,7 +95,7 @@ class Outcomes:
         """Do nothing. Deprecated: the host logs the ``left_out`` of each batch."""
 
 
-def retried(outcome: Outcome) -> Record | Produced | None:
+def unwrap_retry(outcome: Outcome) -> Record | Produced | None:
     """Return the record of a retried job, or None if it makes no record now; for ``CollectorKind.convert``.
 
     Raises:

@@ -196,7 +196,7 @@ def fold(
     return leaf(condition)
 
 
-def stopped_within(window: Window) -> AllOf:
+def match_stopped(window: Window) -> AllOf:
     """Return the condition for records that stopped in a window. Consecutive months share no record."""
     not_before = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
     return AllOf((not_before, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))

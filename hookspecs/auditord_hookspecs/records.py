@@ -124,7 +124,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
             _check_meta(self.meta)
         for component in self.components:
             if component.name in HELD:
-                _check_forms(self.components)
+                if (name := has_both_forms(component.name for component in self.components)) is not None:
+                    raise InvalidRecord(
+                        f"Parsing '{TOTALS[name]}' failed: the record also has {name}, and would count twice: "
+                        "leave one of them out"
+                    )
                 break
         start, stop = self.start_time, self.stop_time
         if start.tzinfo is not UTC:
@@ -171,7 +175,14 @@ def check_name(text: str) -> None:
     if "\0" in text:
         raise InvalidRecord(f"Parsing {text[:40]!r} failed: a name must not contain NUL")
     if len(text) > MAX_NAME_GRAPHEMES or not text.isascii():
-        _check_size(text)
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidRecord(f"Parsing {text[:40]!r} failed: a lone surrogate is not text") from error
+        if size > MAX_NAME_BYTES:
+            raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_BYTES} bytes")
+        if len(text) > MAX_NAME_GRAPHEMES and _graphemes(text) > MAX_NAME_GRAPHEMES:
+            raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_GRAPHEMES} characters")
 
 
 _checked: dict[str, None] = {}
@@ -192,24 +203,6 @@ def _check_meta(meta: Meta) -> None:
         for value in values:
             if value not in _checked:
                 _check_again(value)
-
-
-def _check_forms(components: tuple[Component, ...]) -> None:
-    if (name := has_both_forms(component.name for component in components)) is not None:
-        raise InvalidRecord(
-            f"Parsing '{TOTALS[name]}' failed: the record also has {name}, and would count twice: leave one of them out"
-        )
-
-
-def _check_size(text: str) -> None:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidRecord(f"Parsing {text[:40]!r} failed: a lone surrogate is not text") from error
-    if size > MAX_NAME_BYTES:
-        raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_BYTES} bytes")
-    if len(text) > MAX_NAME_GRAPHEMES and _graphemes(text) > MAX_NAME_GRAPHEMES:
-        raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_GRAPHEMES} characters")
 
 
 def _graphemes(text: str) -> int:

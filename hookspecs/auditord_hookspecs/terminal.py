@@ -4,7 +4,7 @@ Control characters (including C1), invisible characters, characters that change 
 breaks are escaped in JSON's notation. Commands print only with these functions:
 
 - :func:`say`: one line for people;
-- :func:`say_lines`: several lines, in which external text must already be :func:`escaped`;
+- :func:`say_lines`: several lines, in which external text must already be :func:`escape`;
 - :func:`write`: output for programs, which is escaped only if standard output is a terminal;
 - :func:`write_json`: JSON for programs, for commands with :data:`output_option`.
 """
@@ -96,30 +96,30 @@ def confirm(question: str, *, yes: bool) -> None:
         raise click.Abort
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return the text on one line, with unprintable characters escaped."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
-def escaped_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Return the text with unprintable characters escaped, except line breaks and tabs."""
-    return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
+    return "\n".join("\t".join(map(escape, line.split("\t"))) for line in text.split("\n"))
 
 
 def say(line: str = "", *, err: bool = False, bold: bool = False, out: TextIO | None = None) -> None:
     """Print one line to standard output, standard error or ``out``. It can be bold if the terminal supports that."""
     styled = bold and (out or sys.stdout).isatty() and os.environ.get("TERM") not in _DUMB
-    click.echo(click.style(escaped(line), bold=True) if styled else escaped(line), file=out, err=err)
+    click.echo(click.style(escape(line), bold=True) if styled else escape(line), file=out, err=err)
 
 
 def say_cells(cells: Iterable[str]) -> None:
     """Print a line of cells, separated by tabs."""
-    click.echo("\t".join(map(escaped, cells)))
+    click.echo("\t".join(map(escape, cells)))
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
     """Print lines, with a line break at the end."""
-    click.echo(escaped_lines(text), err=err)
+    click.echo(escape_lines(text), err=err)
 
 
 def say_error(text: str) -> None:
@@ -154,7 +154,7 @@ class _Screen(TextIOBase):
         self._file = file
 
     def write(self, text: str, /) -> int:
-        return self._file.write(escaped_lines(text))
+        return self._file.write(escape_lines(text))
 
     def isatty(self) -> bool:
         return True

@@ -23,7 +23,7 @@ def counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several}"
 
 
-def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+def format_list(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return up to ``most`` of the texts, and the number of the others."""
     rest = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return separator.join([*texts[:most], *rest])

@@ -29,7 +29,7 @@ from auditord_hookspecs import (
     Score,
     Window,
 )
-from auditord_hookspecs.query import AllOf, Comparison, MetaContains, RuntimeCompares, stopped_within
+from auditord_hookspecs.query import AllOf, Comparison, MetaContains, RuntimeCompares, match_stopped
 from tests.summed_records import aggregate_records
 
 RECORDS: Final = int(os.environ.get("AUDITORD_BENCHMARK_RECORDS", "1000000"))
@@ -40,14 +40,14 @@ ROUNDS: Final = 5
 MOST_SECONDS: Final[Mapping[str, float]] = {"a year by month, site and group": 0.05, "a user's month": 0.03}
 QUERIES: Final[Mapping[str, AggregateQuery]] = {
     "a year by month, site and group": AggregateQuery(
-        stopped_within(Window(BEGIN, END)),
+        match_stopped(Window(BEGIN, END)),
         (CalendarPeriod(CalendarUnit.MONTH), MetaValue("site_id", "site"), MetaValue("group_id", "group")),
         (ComponentUsage("Cores", ("hepscore23",)),),
     ),
     "a user's month": AggregateQuery(
         AllOf(
             (
-                *stopped_within(Window(datetime(2025, 6, 1, tzinfo=UTC), datetime(2025, 7, 1, tzinfo=UTC))).conditions,
+                *match_stopped(Window(datetime(2025, 6, 1, tzinfo=UTC), datetime(2025, 7, 1, tzinfo=UTC))).conditions,
                 MetaContains("user_id", "user7"),
             )
         ),

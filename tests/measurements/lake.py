@@ -41,7 +41,7 @@ from auditord_hookspecs import (
     MetaValue,
     Window,
 )
-from auditord_hookspecs.query import MetaContains, stopped_within
+from auditord_hookspecs.query import MetaContains, match_stopped
 
 _numpy: Any = import_module("numpy")  # Any: of the measurement alone, as pyarrow is
 _arrow: Any = import_module("pyarrow")
@@ -62,7 +62,7 @@ QUESTIONS: Final = {
         by=(CalendarPeriod(CalendarUnit.YEAR), MetaValue("site_id"), MetaValue("group_id")),
         usage=(ComponentUsage("Cores", ("HEPscore23",)),),
     ),
-    "top users of a month": AggregateQuery(stopped_within(_MARCH), (MetaValue("user_id"),), (_CORES,)),
+    "top users of a month": AggregateQuery(match_stopped(_MARCH), (MetaValue("user_id"),), (_CORES,)),
     "one user's year": AggregateQuery(
         MetaContains("user_id", "user-7-3-11"), (CalendarPeriod(CalendarUnit.MONTH),), (_CORES,)
     ),

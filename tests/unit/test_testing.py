@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def collect_once(context: CollectorContext) -> AsyncIterator[Batch]:
-    if not await context.seen(["a"]):
+    if not await context.find_seen(["a"]):
         yield Batch(records=[make_record("a")], checkpoint=1, seen={"a": EPOCH + timedelta(days=1)}, pending={"p": 5})
     yield Batch(pending={"p": None})
 
@@ -35,7 +35,7 @@ async def test_a_collector_meets_again_what_it_left() -> None:
     assert await context.keep(collect_once(context)) == []
     assert (context.checkpoint, await context.pending()) == (1, {})
     context.moment += timedelta(days=2)
-    assert await context.seen(["a"]) == frozenset()
+    assert await context.find_seen(["a"]) == frozenset()
 
 
 wrong: Any = Component  # type checkers find most of these mistakes
@@ -125,7 +125,7 @@ async def test_a_fixture_of_the_author_s(named):
     assert await named.pending() == {}
 
 async def test_no_fixture():
-    assert await FakeCollectorContext().seen(["a"]) == frozenset()
+    assert await FakeCollectorContext().find_seen(["a"]) == frozenset()
 
 class TestInAClass:
     async def test_it(self, named):

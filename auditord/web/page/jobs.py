@@ -52,7 +52,7 @@ from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
-from auditord_hookspecs.aggregates import amount_of, held_amount, held_time, meta_value
+from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -230,7 +230,7 @@ def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
     """Return a record as a row of a table."""
-    cpu, core_seconds = amount_of(record, CPU_TIME), held_time(record, CORES)
+    cpu, core_seconds = amount_of(record, CPU_TIME), compute_held_time(record, CORES)
     hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
     known = cpu is not None and bool(core_seconds)
     return {
@@ -240,8 +240,8 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "start": record.start_time,
         "stop": record.stop_time,
         "runtime": record.runtime,
-        "cores": _decimal(held_amount(record, CORES)),
-        "gpus": _decimal(held_amount(record, "GPU")),
+        "cores": _decimal(compute_held_amount(record, CORES)),
+        "gpus": _decimal(compute_held_amount(record, "GPU")),
         "core_hours": NOTHING if hours is None else format_figure(hours, "core h"),
         "efficiency": format_figure(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%")
         if known

@@ -37,7 +37,7 @@ from auditord_hookspecs.query import (
     IsOpen,
     TimeCompares,
     TimeField,
-    stopped_within,
+    match_stopped,
 )
 from auditord_hookspecs.wire import parse_time
 
@@ -90,7 +90,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     def _implausible(self) -> AggregateQuery:
         window = PERIODS[_LOOKED_BACK](self.figures.now())
-        return AggregateQuery(AllOf((stopped_within(window), ImplausibleCpuTime())))
+        return AggregateQuery(AllOf((match_stopped(window), ImplausibleCpuTime())))
 
     async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the rows of :func:`site_rows` for the last 30 days."""

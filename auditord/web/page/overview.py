@@ -27,7 +27,7 @@ from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import Permission, Record
-from auditord_hookspecs.aggregates import CalendarUnit, amount_of, held_amount, held_time
+from auditord_hookspecs.aggregates import CalendarUnit, amount_of, compute_held_amount, compute_held_time
 from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField, Window
 from auditord_hookspecs.wire import decode_record
 
@@ -257,13 +257,13 @@ class MyPage(msgspec.Struct, frozen=True):
 
 def _idle(record: Record) -> Fraction | None:
     """Return the core hours that a job did not use; None if cores, CPU time or run time are unknown."""
-    core_seconds, used = held_time(record, CORES), amount_of(record, CPU_TIME)
+    core_seconds, used = compute_held_time(record, CORES), amount_of(record, CPU_TIME)
     return None if core_seconds is None or used is None else Fraction(core_seconds - used, _HOUR)
 
 
 def _memory(record: Record) -> str:
     """Return a job's peak memory and its requested memory, in GiB."""
-    asked, peak = held_amount(record, MEMORY), amount_of(record, PEAK)
+    asked, peak = compute_held_amount(record, MEMORY), amount_of(record, PEAK)
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))

@@ -123,7 +123,7 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
     ids = tuple([site_id for site in sites for site_id in config.site.sites_to_report[site]])
-    stopped = query.stopped_within(window).conditions
+    stopped = query.match_stopped(window).conditions
     long_enough = () if config.site.zero_length_jobs else (query.RuntimeCompares(query.Comparison.GT, 0),)
     for number, key in enumerate(config.site.site_meta_field):
         others = [query.MetaAbsent(other) for other in config.site.site_meta_field[:number]]

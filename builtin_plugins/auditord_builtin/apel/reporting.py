@@ -29,8 +29,8 @@ from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, PluginContext, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
-from auditord_hookspecs.query import stopped_within
-from auditord_hookspecs.wording import counted, listed
+from auditord_hookspecs.query import match_stopped
+from auditord_hookspecs.wording import counted, format_list
 
 LISTED = 20
 """The maximum number of a month's problems that are saved and logged."""
@@ -218,9 +218,9 @@ class SummaryReporter(Reporter):
         accelerators, faults = await accelerator_messages(config, records, site, month, size)
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        any_job = AggregateQuery(stopped_within(month.window))
+        any_job = AggregateQuery(match_stopped(month.window))
         if not summary.rows and state.there.size and summary.left_out:
-            reasons = listed([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
+            reasons = format_list([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
             raise NotReported(
                 f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
                 f"or benchmark change, in the records or in this plugin's options? {reasons}"

@@ -46,7 +46,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     broken = {each.source_id: each for each in lines}
     named = {ad_name(ad, epochs=config.epochs) for ad in ads}
     wanted = [*named, *(f"{job}{_COUNTED}" for job in jobs), *broken]
-    known = frozenset[str]() if source.again else await context.seen(wanted)
+    known = frozenset[str]() if source.again else await context.find_seen(wanted)
     # In a thread, since thousands of ads take seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(_convert_all, source, jobs, known)
     outcomes.quarantined += [each for key, each in broken.items() if key not in known]

@@ -292,7 +292,7 @@ def import_config(document: Document) -> ImportedConfig | None:
         remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); unknown scores are "
         remark += "left out (AUDITOR: 0)"
         result.put("components", [_component(result, entry) for entry in document["components"]], remark)
-    return result.finished(_TAKEN, _DROPPED)
+    return result.finish(_TAKEN, _DROPPED)
 
 
 def _import_meta(result: ConfigImport) -> None:

@@ -35,7 +35,7 @@ from auditord_hookspecs.mapping import (
     is_zero,
     parse_number,
 )
-from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
+from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """The universes scheduler (DAGMan) and local, whose jobs run on the schedd's host and use no slot."""
@@ -252,7 +252,7 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
             ad = read_ad(evaluator, str(raw["ad"]), list_columns(config))
     else:
         raise InvalidRecord("this is not a job but output that belongs to no job; discard it")
-    return retried(convert_ad(config, ad))
+    return unwrap_retry(convert_ad(config, ad))
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine

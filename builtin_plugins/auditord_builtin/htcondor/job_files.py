@@ -54,7 +54,7 @@ async def collect_folder(source: Source) -> AsyncIterator[Batch]:
             if source.again:
                 yield await classify(source, select_ads(source, [file.ad for file in files]))
                 continue
-            known = await context.seen([file.key for file in files])
+            known = await context.find_seen([file.key for file in files])
             if not context.dry_run:
                 await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
             new = [file for file in files if file.key not in known]

@@ -278,7 +278,7 @@ def import_config(document: Document) -> ImportedConfig | None:
         host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
         result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
         result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
-    return result.finished(_TAKEN, _DROPPED)
+    return result.finish(_TAKEN, _DROPPED)
 
 
 _FILES: Final = ("/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml")

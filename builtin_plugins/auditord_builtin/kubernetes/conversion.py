@@ -22,7 +22,7 @@ from auditord_builtin.kubernetes.pods import (
 )
 from auditord_hookspecs import Component, InvalidRecord, LeftOut, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
-from auditord_hookspecs.outcomes import Converted, Skipped, retried
+from auditord_hookspecs.outcomes import Converted, Skipped, unwrap_retry
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 
 DELETED: Final = "Deleted"
@@ -153,7 +153,7 @@ def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # 
         to_convert = ended
     if config.job_filter.status and to_convert.status not in config.job_filter.status:
         return None
-    return retried(convert_pod(config, to_convert))
+    return unwrap_retry(convert_pod(config, to_convert))
 
 
 def _row_of(config: KubernetesConfig, to_convert: PodToConvert, start: datetime) -> Row:

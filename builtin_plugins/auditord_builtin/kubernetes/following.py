@@ -447,7 +447,7 @@ class Run:
         # In a thread, since hundreds of pods take a while, and the daemon must answer requests meanwhile.
         read = await to_thread.run_sync(read_pods, events)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
-        done = await self._context.seen(uids)
+        done = await self._context.find_seen(uids)
         claims = await read_missing_claims(self._cluster, self._tracked, read, done)
         draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
         await to_thread.run_sync(draft.take, read, claims, listed)

@@ -126,7 +126,7 @@ def import_config(document: Document) -> ImportedConfig | None:
         remark = "AUDITOR multiplies the components with each other; its manual describes a sum"
         result.put("component_combination", "product", remark)
     _import_metrics(result)
-    return result.finished(_TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
+    return result.finish(_TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
 
 
 def _remark(document: Document, name: str) -> str:

@@ -17,7 +17,7 @@ from auditord.client import AsyncClient
 from auditord.client.site_reports import MOST_DAYS, DayComparison, ReportAnswer, SiteReport, day_sums, sums_query
 from auditord_hookspecs import AuditordError, PluginConfig, PluginContext, PluginKind, Secret
 from auditord_hookspecs.sources import ServerUrl, TlsFiles
-from auditord_hookspecs.wording import counted, listed
+from auditord_hookspecs.wording import counted, format_list
 
 _TIMEOUT_SECONDS: Final = 30
 _SHOWN: Final = 20
@@ -96,7 +96,7 @@ def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext)
         return
     lacks = counted(answer.missing, "record")
     remedy = f"the hub lacks {lacks} in total: see the queue and the quarantine"
-    context.log.warning("%s; %s", listed(differing, _SHOWN, "; "), remedy)
+    context.log.warning("%s; %s", format_list(differing, _SHOWN, "; "), remedy)
 
 
 KIND: Final = PluginKind(

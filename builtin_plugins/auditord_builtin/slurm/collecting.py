@@ -195,7 +195,7 @@ class _NewJobs:
                 yield await self._account_for(find_runs(table, None))
 
     async def _account_for(self, found: Found) -> Batch:
-        known = await self._context.seen([*found.runs, *found.quarantined])
+        known = await self._context.find_seen([*found.runs, *found.quarantined])
         return await account_for(self._config, found, self._remember, known)
 
     def _at_checkpoint(self, batch: Batch) -> Batch:

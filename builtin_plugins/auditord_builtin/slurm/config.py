@@ -365,7 +365,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     else:
         rules = [_drop_ignored(result, "components", rule) for rule in components]
         result.put("components", rules, "; ".join(_remarks(rules)))
-    return result.finished(_TAKEN, _DROPPED)
+    return result.finish(_TAKEN, _DROPPED)
 
 
 def _remarks(rules: Sequence[Document]) -> list[str]:

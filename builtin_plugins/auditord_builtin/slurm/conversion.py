@@ -24,7 +24,7 @@ from auditord_hookspecs.mapping import (
     is_zero,
     parse_duration,
 )
-from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
+from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
 
 _RESERVED: Final = ("site_id", "user_id", "group_id")
 
@@ -185,7 +185,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
     outcome = Converter(config).convert(run)
     if isinstance(outcome, Converted) and config.reads_steps and not raw["steps_asked"]:
         raise InvalidRecord("its steps were not queried when the job was read; retry queries it again")
-    return retried(outcome)
+    return unwrap_retry(outcome)
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine

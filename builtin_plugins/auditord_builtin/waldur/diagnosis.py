@@ -132,7 +132,7 @@ def as_line(finding: Finding) -> str:
 
 def join_names(names: Iterable[str]) -> str:
     """Return up to ``NAMED`` names, and how many others there are."""
-    return wording.listed(list(names), NAMED) or "none"
+    return wording.format_list(list(names), NAMED) or "none"
 
 
 def _check_offering(config: WaldurConfig, user: User, offering: Offering) -> Iterator[Finding]:

@@ -326,7 +326,7 @@ def load_history_command(
     token = user_token if token_file is None else token_file.read().strip()
     if token == "":
         raise click.UsageError("the token is empty")
-    names = [context.chosen(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
+    names = [context.choose(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
 
     async def load() -> None:
         name = names[0] if offering_uuid is None else await _find_instance(context, names, offering_uuid)

@@ -18,7 +18,7 @@ from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, mom
 from auditord_builtin.waldur.writing import MonthOutcome, MonthReport
 from auditord_hookspecs import Context, PluginContext, PluginKind
 from auditord_hookspecs.checks import Finding, Severity
-from auditord_hookspecs.wording import counted, listed
+from auditord_hookspecs.wording import counted, format_list
 
 LISTED: Final = 20
 """The maximum number of names or problems in a log line."""
@@ -103,7 +103,7 @@ class Summary:
             lost: the correct amounts by component.
         """
         self.count_refused()
-        correct = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
+        correct = format_list([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
             "%s: Waldur accepts no more usage of this month from us, although %s is right. The difference is not"
             " billed until it is loaded with a token of staff (auditord waldur load-history)",
@@ -132,7 +132,7 @@ class Summary:
             if not problems and nothing is None:
                 metrics.LAST_SUCCESS.labels(task).set(self._now.timestamp())
         if self.problems:
-            raise NotReported(f"{counted(len(self.problems), 'problem')}: {listed(self.problems, LISTED, '; ')}")
+            raise NotReported(f"{counted(len(self.problems), 'problem')}: {format_list(self.problems, LISTED, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
 
@@ -152,7 +152,7 @@ class Summary:
 
     def _warn_of(self, singular: str, plural: str, names: Iterable[str]) -> None:
         if names := sorted(names):
-            self._context.log.warning("%s: %s", counted(len(names), singular, plural), listed(names, LISTED))
+            self._context.log.warning("%s: %s", counted(len(names), singular, plural), format_list(names, LISTED))
 
 
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:

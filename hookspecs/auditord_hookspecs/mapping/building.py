@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
 
@@ -254,7 +253,7 @@ def _add_value(rule: MetaRule, row: Row, labels: dict[str, tuple[str, ...]]) -> 
     """Add the rule's label. Return False if the value is missing, unless the rule allows that it is empty."""
     if (value := rule.value) is None:
         text = read_text(rule, row)
-        value = _written(rule, text)
+        value = _format(rule, text)
         if value is None:
             return rule.key_allow_empty and not text
         check_name(value)
@@ -280,15 +279,13 @@ def _add_members(
     return bool(text.strip()) or rule.key_allow_empty
 
 
-def _written(rule: MetaRule, text: str) -> str | None:
+def _format(rule: MetaRule, text: str) -> str | None:
     if rule.key_type is _STRING or rule.template is not None:
         return text or None
     if rule.key_type is _ID:
         return text.split("(", 1)[0] or None
     if is_missing(text) or (rule.key_type is _DATE_TIME and text == "0"):  # for batch systems, 0 is no time, not 1970
         return None
-    return _instant(parse_instant(text)) if rule.key_type is _DATE_TIME else str(read_number(rule, text))
-
-
-def _instant(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds") + " UTC"
+    if rule.key_type is _DATE_TIME:
+        return parse_instant(text).replace(tzinfo=None).isoformat(sep=" ", timespec="seconds") + " UTC"
+    return str(read_number(rule, text))

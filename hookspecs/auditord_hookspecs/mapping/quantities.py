@@ -102,7 +102,7 @@ def parse_size(text: str) -> Decimal:
     stripped = text.strip()
     if _is_plain(stripped):
         return Decimal(stripped)
-    return _scaled(_SIZE.fullmatch(stripped), 1_024, text, "a size such as 2000M or 1.5G")
+    return _scale(_SIZE.fullmatch(stripped), 1_024, text, "a size such as 2000M or 1.5G")
 
 
 def parse_energy(text: str) -> Decimal:
@@ -111,10 +111,10 @@ def parse_energy(text: str) -> Decimal:
     Raises:
         InvalidRecord: the string is not an energy.
     """
-    return _scaled(_ENERGY.fullmatch(text.strip()), 1_000, text, "an energy such as 512 or 1.23K")
+    return _scale(_ENERGY.fullmatch(text.strip()), 1_000, text, "an energy such as 512 or 1.23K")
 
 
-def _scaled(match: "re.Match[str] | None", base: int, text: str, expected: str) -> Decimal:
+def _scale(match: "re.Match[str] | None", base: int, text: str, expected: str) -> Decimal:
     if match is None:
         raise InvalidRecord(f"{text[:60]!r} is not {expected}")
     power = _PREFIXES.index(match[2].upper()) + 1 if match[2] else 0
@@ -235,7 +235,9 @@ def read_text(rule: ValueRule, row: Row) -> str:
         InvalidRecord: a list of pairs cannot be read, or the column is unreadable (see :class:`PartialRow`).
     """
     if isinstance(rule, MetaRule) and rule.template is not None:
-        return _filled(rule.template, row)
+        if not all(row.get(key) for key in PLACEHOLDER.findall(rule.template)):
+            return ""
+        return PLACEHOLDER.sub(lambda match: row[match[1]], rule.template)
     text = row.get(rule.key or "", "")
     if rule.sub_key is not None:
         text = sub_value(text, rule.sub_key)
@@ -250,9 +252,3 @@ def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
     if match is None:
         return ""
     return (match[1] or "") if match.re.groups else match[0]
-
-
-def _filled(template: str, row: Row) -> str:
-    if not all(row.get(key) for key in PLACEHOLDER.findall(template)):
-        return ""
-    return PLACEHOLDER.sub(lambda match: row[match[1]], template)

@@ -31,12 +31,12 @@ PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """The name of a column in a template."""
 
 
-def _checked_name(text: str) -> str:
+def _check_name(text: str) -> str:
     check_name(text)
     return text
 
 
-Name = Annotated[str, AfterValidator(_checked_name)]
+Name = Annotated[str, AfterValidator(_check_name)]
 Key = Annotated[str, Field(min_length=1)]
 
 
@@ -80,14 +80,14 @@ class Condition(Section):
     matches: re.Pattern[str]
 
 
-def _listed(value: Any) -> Any:  # Any: a value from the file
+def _wrap_condition(value: Any) -> Any:  # Any: a value from the file
     alone = isinstance(value, Mapping | Condition)
     return (value,) if alone else value or ()
 
 
 Conditions = Annotated[
     tuple[Condition, ...],
-    BeforeValidator(_listed, json_schema_input_type=Condition | tuple[Condition, ...]),
+    BeforeValidator(_wrap_condition, json_schema_input_type=Condition | tuple[Condition, ...]),
 ]
 """One condition, or several that must all hold."""
 

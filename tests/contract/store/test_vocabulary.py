@@ -47,7 +47,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.aggregates import exact_score
 from auditord_hookspecs.mapping import ComponentRule, build_components
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.query import stopped_within
+from auditord_hookspecs.query import match_stopped
 from tests.builtin.apel.apel_settings import apel_settings
 from tests.contract.store.conftest import StoreFactory
 from tests.contract.store.feeds import settled
@@ -150,7 +150,7 @@ async def check_sums(stored: StoredRecords, records: Sequence[Record], plain: Le
         plain.values()
     )
     months = AggregateQuery(
-        stopped_within(Window(BEGIN, END)),
+        match_stopped(Window(BEGIN, END)),
         (MetaValue("group_id"), CalendarPeriod(CalendarUnit.MONTH, zone="Europe/Berlin")),
         (ComponentUsage("Cores"),),
     )

@@ -50,7 +50,7 @@ async def count(config: PluginConfig, context: PluginContext) -> None:
 @pass_context
 def count_command(context: CommandContext, instance: str | None, *, dry_run: bool) -> None:
     """Count the records."""
-    name = context.chosen("count", instance)
+    name = context.choose("count", instance)
 
     async def work() -> None:
         async with context.instance(name, dry_run=dry_run) as (config, plugin_context):

@@ -54,7 +54,7 @@ def test_a_docstring_is_taken_apart() -> None:
 def test_what_authors_ask_for_has_an_example() -> None:
     asked = {"Record", "Component", "Score", "Batch", "Produced", "Quarantined", "Window", "Insert", "Close", "Replace"}
     asked |= {"Aggregates", "AggregateQuery", "Context.run_command", "Context.http"}
-    assert asked | {"CollectorContext.seen", "CollectorContext.pending"} <= set(EXAMPLES)
+    assert asked | {"CollectorContext.find_seen", "CollectorContext.pending"} <= set(EXAMPLES)
     assert isinstance(CommandContext, type)
 
 

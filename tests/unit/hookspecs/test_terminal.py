@@ -12,26 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
-from auditord_hookspecs.terminal import escaped, escaped_lines, output, say, say_cells, say_error, say_lines, write
+from auditord_hookspecs.terminal import escape, escape_lines, output, say, say_cells, say_error, say_lines, write
 
 EVIL = "\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\0x"
 HARMLESS = r"\u001b[2J\u009b31m\u202e\u2066\u200b\r\n\u0000x"
 
 
 def test_what_acts_is_shown() -> None:
-    assert escaped(EVIL) == HARMLESS
-    assert escaped("Jürgen 李 😀") == "Jürgen 李 😀"
+    assert escape(EVIL) == HARMLESS
+    assert escape("Jürgen 李 😀") == "Jürgen 李 😀"
 
 
 @given(st.text())
 def test_a_line_stays_a_line_of_printable_characters(text: str) -> None:
-    assert escaped(text).isprintable()
-    assert escaped_lines(text).replace("\n", "").replace("\t", "").isprintable()
+    assert escape(text).isprintable()
+    assert escape_lines(text).replace("\n", "").replace("\t", "").isprintable()
 
 
 @given(st.text())
 def test_json_that_is_shown_is_the_same_json(text: str) -> None:
-    shown = escaped_lines(json.dumps([text], ensure_ascii=False, indent=2))
+    shown = escape_lines(json.dumps([text], ensure_ascii=False, indent=2))
     assert json.loads(shown) == [text]
 
 

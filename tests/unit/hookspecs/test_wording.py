@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from auditord_hookspecs.wording import counted, listed, span
+from auditord_hookspecs.wording import counted, format_list, span
 
 SOURCES: Final = Path(__file__).parents[3]
 PLURALS: Final = (
@@ -39,8 +39,8 @@ def test_a_noun_has_the_number_of_what_it_counts(number: int, words: tuple[str, 
 
 
 def test_a_long_list_ends_with_the_number_of_the_others() -> None:
-    assert listed(["a", "b"], 2) == "a, b"
-    assert listed(["a", "b", "c"], 1, "; ") == "a; and 2 more"
+    assert format_list(["a", "b"], 2) == "a, b"
+    assert format_list(["a", "b", "c"], 1, "; ") == "a; and 2 more"
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (59, "59 s"), (-300, "5 min"), (7_300, "2 h"), (2e5, "2 d")])

@@ -77,7 +77,7 @@ async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[l
             config.spool,
             counted(folder.others, "file is", "files are"),
         )
-    known = await context.seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
+    known = await context.find_seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
     await _remove(config, context, known)
     return (
         [each for each in folder.notes if each.name not in known],

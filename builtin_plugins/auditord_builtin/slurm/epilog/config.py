@@ -133,7 +133,7 @@ def import_config(document: Document) -> ImportedConfig | None:
         "components", "auditor" if rules is None else [_translate_rule(rule) for rule in rules], _remarks(rules or [])
     )
     result.remark("", _CALL)
-    return result.finished(_TAKEN, _DROPPED)
+    return result.finish(_TAKEN, _DROPPED)
 
 
 def _translate_rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
