@@ -76,14 +76,14 @@ async def read_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[by
         aiohttp.web.RequestPayloadError: see there.
     """
     unpacking = _unpacking(request, limit)
-    async for packed in received_pieces(request, limit):
+    async for packed in receive_pieces(request, limit):
         for piece in unpacking.feed(packed):
             yield piece
             await asyncio.sleep(0)  # a small piece can decompress to many
     unpacking.end()
 
 
-async def received_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
+async def receive_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of a body as received; raises like :func:`auditord.web.requests.read_body`."""
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"{request.content_length} bytes announced")
@@ -215,10 +215,16 @@ class _Inflating(_Unpacking):
         inflater = self._decompressor
         self._taken += len(packed)
         while packed:
-            piece = _inflated(inflater, packed)
+            try:
+                piece = inflater.decompress(packed, _PIECE)
+            except zlib.error as error:
+                raise UnreadableBody(f"Content-Encoding: the body cannot be decompressed: {error}") from error
             packed = inflater.unconsumed_tail
             self._made += len(piece)
-            self._require_bounds()
+            if self._made > self._limit:
+                raise BodyTooLarge(f"more than {self._limit} bytes when decompressed")
+            if self._made > max(_ANY_RATIO, LARGEST_RATIO * self._taken):
+                raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size when decompressed")
             if piece:
                 yield piece
 
@@ -229,16 +235,3 @@ class _Inflating(_Unpacking):
 
     def _refuse(self) -> NoReturn:
         raise UnreadableBody("Content-Encoding: the compressed body is incomplete, or is followed by other data")
-
-    def _require_bounds(self) -> None:
-        if self._made > self._limit:
-            raise BodyTooLarge(f"more than {self._limit} bytes when decompressed")
-        if self._made > max(_ANY_RATIO, LARGEST_RATIO * self._taken):
-            raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size when decompressed")
-
-
-def _inflated(inflater: _Inflater, packed: bytes) -> bytes:
-    try:
-        return inflater.decompress(packed, _PIECE)
-    except zlib.error as error:
-        raise UnreadableBody(f"Content-Encoding: the body cannot be decompressed: {error}") from error

@@ -10,7 +10,7 @@ from auditord.checks import Places
 from auditord.config.listen import TcpListen, stands_for_itself
 from auditord.config.model import ApiSection, Configuration
 from auditord.errors import ConfigurationError
-from auditord.web.hosts import known_names
+from auditord.web.hosts import list_names
 from auditord.web.listeners import server_context
 from auditord_hookspecs import hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_certificate
@@ -65,7 +65,7 @@ async def _check_names(api: ApiSection, refused: Collection[str]) -> AsyncGenera
     if not api.enabled or "*" in api.hosts or not (plain or refused):
         return
     of_resolver = await to_thread.run_sync(_names_of_this_host) if plain else frozenset[str]()
-    known = known_names(api.listen, api.hosts)
+    known = list_names(api.listen, api.hosts)
     for name in sorted({*of_resolver, *refused} - known):
         text = "the resolver gives this host this name, but clients that read under it are answered 421"
         if name in refused:

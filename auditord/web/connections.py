@@ -124,7 +124,7 @@ class ConnectionLimit:
         elif self._count > self._most:
             self._close_one_of(max(self._members.values(), key=len))
 
-    def moved(self, member: Member) -> None:
+    def note_traffic(self, member: Member) -> None:
         """Note that bytes were received from or sent to a connection."""
         neighbours = self._members.get(member.address)
         if neighbours is not None and member in neighbours:
@@ -253,13 +253,20 @@ class LimitedConnection(web.RequestHandler):
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while not self._force_close:
             if not self._messages:
-                await self._wait_for_request()
+                self._waiter = self._own_loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
             message, payload = self._messages[0]
             if not isinstance(message, RawRequestMessage) or message.upgrade or not payload.is_eof():
                 await super().start()
                 return
             self._messages.popleft()
-            self._make_room()
+            if self._parser is not None:
+                self._parser.message_consumed()
+            if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+                self._resume_reading_if_drained()
             writer = StreamWriter(self, self._own_loop)
             if not await self._answers(web.BaseRequest(message, payload, self, writer, task, self._own_loop)):
                 break
@@ -267,20 +274,6 @@ class LimitedConnection(web.RequestHandler):
         self._task_handler = None
         if self.transport is not None:
             self.transport.close()
-
-    async def _wait_for_request(self) -> None:
-        self._waiter = self._own_loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _make_room(self) -> None:
-        """Let the parser continue after a request was taken from the queue."""
-        if self._parser is not None:
-            self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
 
     async def _answers(self, request: web.BaseRequest) -> bool:
         """Answer a request; return False if the connection must be closed after it."""
@@ -319,7 +312,7 @@ class LimitedConnection(web.RequestHandler):
             self._beginning += data[:_BEGINNING]
         super().data_received(data)
         if data:
-            self._limit.moved(self)
+            self._limit.note_traffic(self)
         if self._request_count != before:
             message, self._payload = self._messages[-1]
             if not isinstance(message, RawRequestMessage):
@@ -351,7 +344,7 @@ class LimitedConnection(web.RequestHandler):
     def resume_writing(self) -> None:
         """Stop watching the client."""
         super().resume_writing()
-        self._limit.moved(self)
+        self._limit.note_traffic(self)
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -100,7 +100,7 @@ class RouteMetrics:
             counts = self._by_status[status] = RequestCounts(*self.labels, str(status))
         return counts
 
-    def counted(self) -> Iterable[RequestCounts]:
+    def list_counts(self) -> Iterable[RequestCounts]:
         """Return the counts by status, in the order of their first appearance."""
         return list(self._by_status.values())
 
@@ -129,7 +129,7 @@ class HttpMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families, first under our names, then under AUDITOR's."""
-        counted = [counts for metrics in self._routes.values() for counts in metrics.counted()]
+        counted = [counts for metrics in self._routes.values() for counts in metrics.list_counts()]
         yield from self._own_counters(counted)
         yield from _histograms(_HISTOGRAMS, _LABELS, counted)
         yield self._in_flight("auditord_http_requests_in_flight", _LABELS[:2])
@@ -285,7 +285,13 @@ class Dispatcher:
         finally:
             self._running.discard(request.task)
             metrics.in_flight -= 1
-            _count(metrics, request, response, perf_counter() - started)
+            seconds = perf_counter() - started
+            received = request.content_length or 0
+            if response is not None and response is not UNSENT:
+                metrics[response.status].observe(seconds, received, response.body_length)
+            else:  # aiohttp answers an error of our own with 500 unless the connection was aborted
+                cut_off = request.transport is None or request.transport.is_closing()
+                metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
             if self._stopping and not self._running:
                 self._idle.set()
         # HTTP/1.0 keeps a connection open only with a header that our answers lack.
@@ -355,17 +361,6 @@ class Dispatcher:
                 return False
         _abort(request)
         return True
-
-
-def _count(
-    metrics: RouteMetrics, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
-) -> None:
-    received = request.content_length or 0
-    if response is not None and response is not UNSENT:
-        metrics[response.status].observe(seconds, received, response.body_length)
-    else:  # aiohttp answers an error of our own with 500 unless the connection was aborted
-        cut_off = request.transport is None or request.transport.is_closing()
-        metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
 
 
 def _abort(request: web.BaseRequest) -> None:

@@ -32,7 +32,7 @@ _MOST_REFUSED: Final = 100
 _LONGEST: Final = 300  # of a name, and a port
 
 
-def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
+def list_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
     """Return the names of this host, in lower case."""
     listened = (each.host for each in listen if isinstance(each, TcpListen))
     return frozenset(name.lower() for name in (*listened, *more, socket.gethostname()))
@@ -42,7 +42,7 @@ class HostCheck:
     """Refuses requests that a page of another server makes its visitor's browser send.
 
     Args:
-        names: see :func:`known_names`. IP addresses, names without a dot and names of ``localhost`` are always known,
+        names: see :func:`list_names`. IP addresses, names without a dot and names of ``localhost`` are always known,
             because no attacker can make them resolve to something else. ``*`` matches every name.
         refused: receives the host names that were refused.
     """
@@ -61,17 +61,6 @@ class HostCheck:
             return self._refuse_page(request, host, origin)
         if host in self.known or self._is_known(host) or _is_of_no_browser(request) or _is_out_of_reach(request):
             return None
-        return self._refuse_name(request, host)
-
-    def _is_known(self, host: str) -> bool:
-        name = _name(host)
-        if "*" not in self._names and not stands_for_itself(name) and name not in self._names:
-            return False
-        if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
-            self.known.add(host)
-        return True
-
-    def _refuse_name(self, request: web.BaseRequest, host: str) -> Answer:
         name = sendable(_name(host)[:_LONGEST])
         if name not in self._refused and len(self._refused) < _MOST_REFUSED:
             self._refused.add(name)
@@ -83,6 +72,14 @@ class HostCheck:
         detail = "this server does not know the requested host name"
         remedy = "its operator can add it to api.hosts"
         return _answer(request, Refused(HTTPStatus.MISDIRECTED_REQUEST, detail, remedy=remedy))
+
+    def _is_known(self, host: str) -> bool:
+        name = _name(host)
+        if "*" not in self._names and not stands_for_itself(name) and name not in self._names:
+            return False
+        if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
+            self.known.add(host)
+        return True
 
     def _refuse_page(self, request: web.BaseRequest, host: str, origin: str) -> Answer:
         page = (origin[:_LONGEST], host[:_LONGEST])

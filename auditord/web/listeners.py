@@ -134,7 +134,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[Bound], None, None]:
+def bind_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[Bound], None, None]:
     """Bind every address. On exit, close the sockets and remove the files of unix sockets.
 
     Raises:
@@ -157,15 +157,23 @@ def _tcp(address: TcpListen) -> list[socket.socket]:
     except socket.gaierror as error:
         raise ConfigurationError(f"api.listen: '{address}': the host is unknown ({error.strerror})") from error
     try:
-        return [_bound(family, sockaddr) for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos)]
+        return [_bind(family, sockaddr) for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos)]
     except OSError as error:
         if address.optional and error.errno in {EADDRNOTAVAIL, EAFNOSUPPORT}:
             log.info("this host has no address '%s': not listening there", address.host)
             return []
-        raise ConfigurationError(_tcp_failure(address, error)) from error
+        match error.errno:
+            case n if n == EADDRINUSE:
+                find = f"find it with 'ss -ltnp sport = :{address.port}'"
+                remedy = f"another process listens there: {find}, or use another port"
+            case n if n == EACCES:
+                remedy = "ports below 1024 need the capability CAP_NET_BIND_SERVICE: use another"
+            case _:
+                remedy = "use an address of this host"
+        raise ConfigurationError(f"api.listen: cannot listen on '{address}' ({error.strerror}): {remedy}") from error
 
 
-def _bound(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart does not wait for old connections
@@ -178,25 +186,21 @@ def _bound(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
     return sock
 
 
-def _tcp_failure(address: TcpListen, error: OSError) -> str:
-    match error.errno:
-        case n if n == EADDRINUSE:
-            remedy = (
-                f"another process listens there: find it with 'ss -ltnp sport = :{address.port}', or use another port"
-            )
-        case n if n == EACCES:
-            remedy = "ports below 1024 need the capability CAP_NET_BIND_SERVICE: use another"
-        case _:
-            remedy = "use an address of this host"
-    return f"api.listen: cannot listen on '{address}' ({error.strerror}): {remedy}"
-
-
 def _unix(address: UnixListen) -> list[socket.socket]:
     _remove_stale(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(address.path))
-        _set_mode(address.path, address.mode)  # no client can connect before listen()
+        # Before listen(), so that no client connects. Another user's link in its place must not redirect chmod.
+        descriptor = os.open(address.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                raise ConfigurationError(
+                    f"{address.path}: another user has replaced the socket: use a path in the daemon's folder"
+                )
+            Path(f"/proc/self/fd/{descriptor}").chmod(address.mode)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         sock.close()
         raise ConfigurationError(f"cannot listen on '{address}': {_unix_failure(error)}") from error
@@ -204,17 +208,6 @@ def _unix(address: UnixListen) -> list[socket.socket]:
         sock.close()
         raise
     return [sock]
-
-
-def _set_mode(path: Path, mode: int) -> None:
-    """Change the mode of the socket itself. A link in its place must not change the mode of another file."""
-    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            raise ConfigurationError(f"{path}: another user has replaced the socket: use a path in the daemon's folder")
-        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
-    finally:
-        os.close(descriptor)
 
 
 def _unix_failure(error: OSError) -> str:
@@ -265,7 +258,9 @@ async def accepting(
     Raises:
         ConfigurationError: a certificate cannot be used.
     """
-    listeners = [_listener(each, protocols) for each in bound]
+    listeners = [
+        _Listener(each, protocols) if each.tls is None else _TlsListener(each, protocols, each.tls) for each in bound
+    ]
     renewing = list[asyncio.Task[None]]()
     try:
         with CancelScope(shield=True):  # a cancellation must not lose an open server
@@ -302,14 +297,14 @@ class _Listener:
         """
         before, own = self._server, self._bound.socket.dup()
         try:
-            self._server = await self._served(own, context)
+            self._server = await self._serve(own, context)
         except BaseException:
             own.close()
             raise
         if before is not None:
             before.close()
 
-    async def _served(self, own: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
+    async def _serve(self, own: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         if own.family == socket.AF_UNIX:
             return await loop.create_unix_server(self._protocols, sock=own, backlog=_BACKLOG)
@@ -346,10 +341,6 @@ class _TlsListener(_Listener):
             log.info("'%s' now uses the new certificate in %s", self._bound.address, self._tls.certificate)
 
 
-def _listener(bound: Bound, protocols: Protocols) -> _Listener:
-    return _Listener(bound, protocols) if bound.tls is None else _TlsListener(bound, protocols, bound.tls)
-
-
 async def _keep_renewed(listener: _TlsListener, interval: timedelta) -> None:
     while True:
         await asyncio.sleep(interval.total_seconds())
@@ -362,16 +353,16 @@ async def _keep_renewed(listener: _TlsListener, interval: timedelta) -> None:
 def for_the_owner(route: Route) -> Handler:
     """Wrap a route's handler so that only root and the daemon's user may call it."""
 
-    async def guarded(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
         peer = unix_peer(request)
         if peer is None or peer.uid not in {0, os.geteuid()}:
-            audit.refused(request, f"control:{peer_name(request)}", "neither root nor the daemon's own user")
+            audit.log_refusal(request, f"control:{peer_name(request)}", "neither root nor the daemon's own user")
             return Refused(403, "only root and the daemon's own user may use the control socket").answer()
         if route.audited:
             audit.acting(request, f"control:{peer_name(request)}")
         return await route.handler(request)
 
-    return guarded
+    return handle
 
 
 def peer_name(request: web.BaseRequest) -> str:

@@ -49,31 +49,25 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
         because each check writes to a disk and any client may request one.
         """
         if not self.checking:
-            self.checking.append(asyncio.create_task(self._checked()))
+            self.checking.append(asyncio.create_task(self._check()))
             self.checking[0].add_done_callback(self.checking.remove)
         return await asyncio.shield(self.checking[0])
 
-    async def _checked(self) -> Answer:
-        checking = asyncio.create_task(_logged_fault(self.ingest.store.check))
+    async def _check(self) -> Answer:
+        checking = asyncio.create_task(_log_fault(self.ingest.store.check))
         try:
             await asyncio.wait({checking}, timeout=SOON_SECONDS)
-            if (
-                not checking.done()
-                and self.ingest.destinations
-                and await _logged_fault(self.ingest.spool.check) is None
-            ):
+            if not checking.done() and self.ingest.destinations and await _log_fault(self.ingest.spool.check) is None:
                 return _HEALTHY
-            return await self._answer(await checking)
+            store = await checking
+            if store is None:
+                return _HEALTHY
+            spooling = self.ingest.destinations and not isinstance(store, StoreDamaged)
+            if not spooling or await _log_fault(self.ingest.spool.check) is not None:
+                return plain_text(500, _name(store))
+            return plain_text(200, _WAITING.format(_name(store)))
         finally:
             checking.cancel()
-
-    async def _answer(self, store: StoreUnavailable | None) -> Answer:
-        if store is None:
-            return _HEALTHY
-        spooling = self.ingest.destinations and not isinstance(store, StoreDamaged)
-        if not spooling or await _logged_fault(self.ingest.spool.check) is not None:
-            return plain_text(500, _name(store))
-        return plain_text(200, _WAITING.format(_name(store)))
 
     @Operation("GET", "/metrics", "", "Prometheus' text format", Permission.METRICS)
     async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
@@ -81,7 +75,7 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
         return Answer(200, exposition(self.registry), PROMETHEUS)
 
 
-async def _logged_fault(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
+async def _log_fault(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
     if (fault := await fault_of(check)) is not None:
         log.warning("health check: %s", fault)
     return fault

@@ -38,7 +38,7 @@ class Parameter(msgspec.Struct, frozen=True):
     deep: bool = False
 
 
-async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
+async def _fail(_request: web.BaseRequest) -> web.StreamResponse:
     raise AssertionError("operations_of gives each operation its handler")
 
 
@@ -69,7 +69,7 @@ class Operation(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Shape] = msgspec.field(default_factory=dict[str, Shape])
     guarded: bool = False
-    handler: Handler = _unanswered
+    handler: Handler = _fail
 
     def __call__(self, method: H) -> H:
         """Attach the declaration to a method."""

@@ -49,11 +49,22 @@ class Shares:
         return any(who == waiting or self._may_hold(waiting, size) for waiting, size in self._waiting.values())
 
     @asynccontextmanager
-    async def held(self, who: str, size: int) -> AsyncGenerator[None, None]:
+    async def hold(self, who: str, size: int) -> AsyncGenerator[None, None]:
         """Hold units (at most half of all) within the context, waiting for them if necessary."""
         size = min(size, self._half)
         if self._waiting or not self.take(who, size):
-            await self._wait(who, size)
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting[turn] = (who, size)
+            self._serve()
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # granted at the same moment
+                    self.give_back(who, size)
+                raise
+            finally:
+                if self._waiting.pop(turn, None) is not None:
+                    self._serve()  # others may have waited behind this request
         try:
             yield
         finally:
@@ -89,20 +100,6 @@ class Shares:
         if len(self._served) > MOST_REMEMBERED:
             self._served.popitem(last=False)
 
-    async def _wait(self, who: str, size: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = (who, size)
-        self._serve()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # granted at the same moment
-                self.give_back(who, size)
-            raise
-        finally:
-            if self._waiting.pop(turn, None) is not None:
-                self._serve()  # others may have waited behind this request
-
     def _serve(self) -> None:
         while (turn := self._next()) is not None:
             self._take(*self._waiting.pop(turn))
@@ -123,14 +120,14 @@ class Shares:
 
 
 @asynccontextmanager
-async def held_in_time(
+async def hold_in_time(
     shares: Shares, who: str, size: int, patience: float, late: AuditordError
 ) -> AsyncGenerator[None, None]:
     """Hold units within the context; raise ``late`` after waiting for ``patience`` seconds."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(patience):
-                await stack.enter_async_context(shares.held(who, size))
+                await stack.enter_async_context(shares.hold(who, size))
         except TimeoutError as error:
             raise late from error
         yield
@@ -215,7 +212,7 @@ class ReadingPlaces:
             StoreUnavailable: no place became free in time.
         """
         late = StoreUnavailable("other answers used up api.max_long_reads for too long")
-        return held_in_time(self._any, who, 1, patience, late)
+        return hold_in_time(self._any, who, 1, patience, late)
 
     @asynccontextmanager
     async def large(self, who: str, patience: float = PATIENCE) -> AsyncGenerator[None, None]:
@@ -225,7 +222,7 @@ class ReadingPlaces:
             StoreUnavailable: no place became free in time.
         """
         late, until = StoreUnavailable("other large answers took too long"), _now() + patience
-        async with held_in_time(self._large, who, 1, patience, late), self.one(who, until - _now()):
+        async with hold_in_time(self._large, who, 1, patience, late), self.one(who, until - _now()):
             yield
 
     @asynccontextmanager
@@ -251,7 +248,7 @@ class ReadingPlaces:
             yield await aggregate(replace(query, most_groups=FEW_GROUPS))
 
     @asynccontextmanager
-    async def summed(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
+    async def sum_up(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
         """Yield sums, while holding the place in which they were made.
 
         Raises:

@@ -49,17 +49,19 @@ class Proxies:
         names = frozenset(named)
         self._unix = "unix" in names
         self._networks = [ip_network(each) for each in names - {"unix"}]
-        self._read: Callable[[web.BaseRequest], _Claims | None] = _x_forwarded if form == "x-forwarded" else _forwarded
+        self._read: Callable[[web.BaseRequest], _Claims | None] = (
+            _read_x_forwarded if form == "x-forwarded" else _read_forwarded
+        )
 
     def before(self, handler: Handler) -> Handler:
         """Wrap a handler so that it receives requests as clients sent them to the proxy."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            return await handler(self.seen_through(request))
+            return await handler(self.see_through(request))
 
         return answer
 
-    def seen_through(self, request: web.BaseRequest) -> web.BaseRequest:
+    def see_through(self, request: web.BaseRequest) -> web.BaseRequest:
         """Return the request as the client sent it to the proxy, or unchanged without a configured proxy."""
         if request.transport is None or not self.is_named(peer_address(request.transport)):
             return request
@@ -68,8 +70,14 @@ class Proxies:
         is_host = _HOST.fullmatch(forwarded.host) is not None and forwarded.host != request.headers.get("Host")
         clone = partial(request.clone, headers=_with_host(request, forwarded.host)) if is_host else request.clone
         scheme = forwarded.scheme.lower()
+        address: Address | None = None  # the last that is not a proxy's, or the first if all are
+        for each in reversed(forwarded.clients):
+            address = _address(each)
+            if address is None or not self._has(address):
+                break
         passed_on = clone(
-            remote=self._client(forwarded.clients), scheme=scheme if scheme in {"http", "https"} else request.scheme
+            remote=UNKNOWN if address is None else str(address),
+            scheme=scheme if scheme in {"http", "https"} else request.scheme,
         )
         passed_on[_PASSED_ON] = True
         return passed_on
@@ -84,33 +92,23 @@ class Proxies:
     def _has(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
 
-    def _client(self, clients: Sequence[str]) -> str:
-        """Return the last address that is not a proxy's, or the first if all are; ``unknown`` if it is not valid."""
-        address: Address | None = None
-        for each in reversed(clients):
-            address = _address(each)
-            if address is None or not self._has(address):
-                break
-        return UNKNOWN if address is None else str(address)
-
 
 def is_passed_on(request: web.BaseRequest) -> bool:
     """Return whether a configured proxy forwarded the request. Its connection then says nothing about the client."""
     return _PASSED_ON in request
 
 
-def _x_forwarded(request: web.BaseRequest) -> _Claims | None:
-    clients, schemes, hosts = (_listed(request, f"X-Forwarded-{name}") for name in ("For", "Proto", "Host"))
+def _read_x_forwarded(request: web.BaseRequest) -> _Claims | None:
+    clients, schemes, hosts = (
+        [each.strip() for line in request.headers.getall(f"X-Forwarded-{name}", ()) for each in line.split(",")]
+        for name in ("For", "Proto", "Host")
+    )
     if not (clients or schemes or hosts):
         return None
     return _Claims(clients, schemes[-1] if schemes else "", hosts[-1] if hosts else "")
 
 
-def _listed(request: web.BaseRequest, name: str) -> Sequence[str]:
-    return [each.strip() for line in request.headers.getall(name, ()) for each in line.split(",")]
-
-
-def _forwarded(request: web.BaseRequest) -> _Claims | None:
+def _read_forwarded(request: web.BaseRequest) -> _Claims | None:
     hops = request.forwarded
     if not hops:
         return None

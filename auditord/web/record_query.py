@@ -190,31 +190,25 @@ def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterat
         return
     found: dict[query.Comparison, str] = {}
     for parameter in given:
-        comparison = _comparison(name, parameter.path)
+        operators = ", ".join(comparison.value for comparison in query.Comparison)
+        if len(parameter.path) != 1:
+            raise InvalidQuery(f"'{name}' needs exactly one operator in brackets, one of {operators}")
+        try:
+            comparison = query.Comparison(parameter.path[0])
+        except ValueError as error:
+            raise InvalidQuery(
+                f"unknown operator '{parameter.path[0][:60]}' of '{name}', expected one of {operators}"
+            ) from error
         if comparison in found:
             raise InvalidQuery(f"'{name}[{comparison.value}]' is given more than once")
         found[comparison] = parameter.value
     present = {comparison: text for comparison, text in found.items() if text}
-    _refuse_contradictions(name, present)
-    for comparison, text in present.items():
-        yield comparison, read(f"{name}[{comparison.value}]", text)
-
-
-def _comparison(name: str, path: tuple[str, ...]) -> query.Comparison:
-    operators = ", ".join(comparison.value for comparison in query.Comparison)
-    if len(path) != 1:
-        raise InvalidQuery(f"'{name}' needs exactly one operator in brackets, one of {operators}")
-    try:
-        return query.Comparison(path[0])
-    except ValueError as error:
-        raise InvalidQuery(f"unknown operator '{path[0][:60]}' of '{name}', expected one of {operators}") from error
-
-
-def _refuse_contradictions(name: str, comparisons: Iterable[query.Comparison]) -> None:
     for contradiction in _CONTRADICTIONS:
-        if contradiction <= set(comparisons):
+        if contradiction <= set(present):
             texts = " and ".join(sorted(comparison.value for comparison in contradiction))
             raise InvalidQuery(f"'{name}' has both {texts}: keep one")
+    for comparison, text in present.items():
+        yield comparison, read(f"{name}[{comparison.value}]", text)
 
 
 def read_number(name: str, text: str) -> int:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from auditord.store import Provenance
 from auditord.store.protocol import Listed, Reads
-from auditord.web.bodies import BodyTooLarge, received_pieces
+from auditord.web.bodies import BodyTooLarge, receive_pieces
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Principal, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
 from auditord_hookspecs.wire import decode_record
@@ -153,7 +153,7 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
         if len(body) > limit:
             raise BodyTooLarge(f"{len(body)} bytes")
         return body
-    return b"".join([piece async for piece in received_pieces(request, limit)])
+    return b"".join([piece async for piece in receive_pieces(request, limit)])
 
 
 def is_json(content_type: str) -> bool:
@@ -219,7 +219,9 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
         if record.meta is None or record.stop_time is None or record.start_time is None:
             if len(records) > 1:
                 return all(map(_is_plain, map(bytes, _values.decode(text)), zip(records)))
-            if not _names_all_empty_members(text, record):
+            values = (record.start_time, record.stop_time, record.meta)
+            # Empty members may be omitted. A name in another place of the text can hide an omitted member.
+            if not all(name in text for name, value in zip(_OPTIONAL, values, strict=True) if value is None):
                 return False
             count += _IN_TIME * ((record.stop_time is not None) + (record.start_time is not None) - 2)
         count += _IN_RECORD + len(record.meta or ()) + len(_COMPONENT) * len(record.components)
@@ -228,15 +230,6 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
                 count += len(_SCORE) * len(component.scores)
     colons = text.count(b":")
     return colons == count or colons == count + text.count(_IGNORED)
-
-
-def _names_all_empty_members(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Return whether the JSON of a record names each member that is None, as a null. Such members may be omitted.
-
-    Only the names are searched for, so a name in another place can hide an omitted member.
-    """
-    values = (record.start_time, record.stop_time, record.meta)
-    return all(name in text for name, value in zip(_OPTIONAL, values, strict=True) if value is None)
 
 
 def _read(text: bytes) -> Any:  # Any: JSON

@@ -25,21 +25,21 @@ from auditord.web.api.adding import AddHandler
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.handlers import DaemonHandlers, DataHandlers, WireHandlers
-from auditord.web.api.lake_source import Lake, lake_source, without_lake
+from auditord.web.api.lake_source import Lake, hide_lake, lake_source
 from auditord.web.api.operation import all_routes, open_routes
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
-from auditord.web.hosts import HostCheck, known_names
-from auditord.web.listeners import accepting, bound_sockets, for_the_owner
+from auditord.web.hosts import HostCheck, list_names
+from auditord.web.listeners import accepting, bind_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
 from auditord.web.operations import list_operations
 from auditord.web.page import Parts, page_routes
 from auditord.web.places import ReadingPlaces, Shares
 from auditord.web.proxies import Proxies
 from auditord.web.requests import visible_records
-from auditord.web.streams import RateLimit, StreamedAnswers, Uploads, limited
+from auditord.web.streams import RateLimit, StreamedAnswers, Uploads, limit_uploads
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
 
@@ -114,7 +114,7 @@ async def serve(
         SumsHandler(records, answers, source),
     )
     described = list_operations((*data, *daemon))
-    described = described if lake is not None else [without_lake(each) for each in described]
+    described = described if lake is not None else [hide_lake(each) for each in described]
     wire: WireHandlers = (
         WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics),
         ReadHandlers(records, answers),
@@ -131,16 +131,16 @@ async def serve(
         async with AsyncExitStack() as stack:
             if control is not None:
                 owned = [*plain, *paged(), *all_routes(described)]
-                await stack.enter_async_context(_controlled(owned, metrics, api, control))
-            share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts), refused_hosts)
+                await stack.enter_async_context(_serve_control(owned, metrics, api, control))
+            share, hosts = _sharing(api), HostCheck(list_names(api.listen, api.hosts), refused_hosts)
             if authorisation is None:
                 pages = paged()
                 routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
                 dispatcher = Dispatcher(routes, metrics, hosts)
             else:
                 pages = paged(authorisation=authorisation)
-                routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
-                dispatcher = Dispatcher(routes, metrics, hosts, unmatched=authorisation.unmatched)
+                routes = authorisation.guard([share(each) for each in (*plain, *pages, *all_routes(described))])
+                dispatcher = Dispatcher(routes, metrics, hosts, unmatched=authorisation.refuse_unmatched)
             limit = ConnectionLimit(
                 limit_of_connections(api.max_connections),
                 partial(metrics.count_abort, "too_many"),
@@ -172,20 +172,20 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
         if route.permission is None or (rate is None and route.method == "GET"):
             return route
         weight = _HELD_WHOLE if route.path in {"/records", "/api/v1/records"} else 1
-        waiting = limited(route.handler, uploads, rate, weight)
+        waiting = limit_uploads(route.handler, uploads, rate, weight)
         return replace(route, handler=waiting if rate is not None else route.handler, patient=waiting)
 
     return share
 
 
-def _controlled(
+def _serve_control(
     routes: Iterable[Route], metrics: HttpMetrics, api: ApiSection, path: Path
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """Serve the control socket. A client that is cut off there can look up the effect of its request."""
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
-    hosts = HostCheck(known_names(alone.listen, api.hosts))
+    hosts = HostCheck(list_names(alone.listen, api.hosts))
     return listening(Dispatcher(owned, metrics, hosts), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
@@ -218,7 +218,7 @@ async def listening(
         max_headers=MAX_HEADERS,
         auto_decompress=False,  # bodies are decompressed within api.max_body
     )
-    with bound_sockets(api.listen) as bound:
+    with bind_sockets(api.listen) as bound:
         try:
             async with accepting(bound, server):
                 yield [each.url for each in bound]

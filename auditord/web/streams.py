@@ -32,7 +32,7 @@ from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
-from auditord.web.places import MOST_REMEMBERED, ReadingPlaces, Shares, held_in_time
+from auditord.web.places import MOST_REMEMBERED, ReadingPlaces, Shares, hold_in_time
 from auditord.web.requests import client_key
 
 UPLOAD_PATIENCE: Final = 300.0
@@ -82,7 +82,7 @@ class Uploads(msgspec.Struct, frozen=True):
         return min(request.content_length, self.max_body)
 
 
-def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: int = 1) -> Handler:
+def limit_uploads(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: int = 1) -> Handler:
     """Wrap a handler so that requests wait for the rate limit, if any, and unread or compressed bodies for memory.
 
     Args:
@@ -101,7 +101,7 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
         if request.content.is_eof() and "Content-Encoding" not in request.headers:
             return await handler(request)
         late = Abort("too_busy", "other bodies used up api.max_uploads for too long; the client was cut off")
-        async with held_in_time(uploads.memory, who, weight * uploads.size(request), UPLOAD_PATIENCE, late):
+        async with hold_in_time(uploads.memory, who, weight * uploads.size(request), UPLOAD_PATIENCE, late):
             request[DEMAND] = Demand(lambda: uploads.memory.is_wanted(who))
             return await handler(request)
 
@@ -157,16 +157,16 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.places.one(client_key(request)))
-            return await self._sent(request, stack, opened, {"Content-Type": content_type})
+            return await self._send(request, stack, opened, {"Content-Type": content_type})
 
     async def send_held(
         self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], headers: Mapping[str, str]
     ) -> web.StreamResponse:
         """Send pages that already hold a place while they are open."""
         async with AsyncExitStack() as stack:
-            return await self._sent(request, stack, opened, headers)
+            return await self._send(request, stack, opened, headers)
 
-    async def _sent(
+    async def _send(
         self,
         request: web.BaseRequest,
         stack: AsyncExitStack,
@@ -182,25 +182,22 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             return response
         client = _Client(request, writer, self.places)
         try:
-            await self._relay(client, first, pages, stack)
+            page = first
+            while page:
+                if not await client.take(b"".join(page)):
+                    async with self._spill(pages, client.who) as rest:
+                        if rest.is_whole:
+                            await stack.aclose()  # frees the place and the connection for others
+                        await rest.send(client)
+                page = await _next(pages)
             await response.write_eof()
         except StoreUnavailable as error:
             text = f"the record store failed in the middle of an answer ({error}); the client must try again"
             raise Abort("store_failed", text) from error
         return response
 
-    async def _relay(self, client: "_Client", first: Sequence[bytes], pages: Pages, stack: AsyncExitStack) -> None:
-        page = first
-        while page:
-            if not await client.take(b"".join(page)):
-                async with self._spilled(pages, client.who) as rest:
-                    if rest.is_whole:
-                        await stack.aclose()  # frees the place and the connection for others
-                    await rest.send(client)
-            page = await _next(pages)
-
     @asynccontextmanager
-    async def _spilled(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
+    async def _spill(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
         """Write the rest of the pages to a file, as far as there is room, and yield it."""
         spilled = _Spilled(self.room, self.folder, who)
         try:
@@ -273,7 +270,7 @@ class _Client:
                 return True
             # Never cancelled, because all waits of a connection share one future.
             self._draining = asyncio.create_task(self._writer.drain())
-            self._draining.add_done_callback(_retrieved)
+            self._draining.add_done_callback(_retrieve_error)
         done, _ = await asyncio.wait({self._draining}, timeout=STALL_SECONDS)
         for task in done:
             self._draining = None
@@ -281,7 +278,7 @@ class _Client:
         return bool(done)
 
 
-def _retrieved(task: "asyncio.Task[None]") -> None:
+def _retrieve_error(task: "asyncio.Task[None]") -> None:
     """Mark the error of a task as retrieved, because it may no longer have a waiter."""
     if not task.cancelled():
         task.exception()

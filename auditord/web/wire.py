@@ -16,7 +16,7 @@ from aiohttp import web
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.ingest import Ingest, Outcome, Stopped, writing_roles
+from auditord.ingest import Ingest, Stopped, writing_roles
 from auditord.store import Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
@@ -142,7 +142,11 @@ class WriteHandlers(RecordWriter):
             raise Abort("not_durable", f"{remedy} ({error})") from error
         if found.longish:
             report_large(found.longish, self.metrics)
-        return self._answer(outcomes)
+        if Verdict.EXISTS in outcomes:
+            return RECORD_EXISTS
+        if self.duplicates is Duplicates.IGNORE and (Verdict.SAME in outcomes or Verdict.DIFFERENT in outcomes):
+            return IGNORED
+        return STORED
 
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str) -> Answer:
         """Keep the body in quarantine, then answer 400."""
@@ -155,13 +159,6 @@ class WriteHandlers(RecordWriter):
         self.metrics.refused_bodies += 1
         log.warning("refused a body of %d bytes from %s, kept in quarantine: %s", len(body), request.remote, reason)
         return plain_text(400, reason)
-
-    def _answer(self, outcomes: Sequence[Outcome]) -> Answer:
-        if Verdict.EXISTS in outcomes:
-            return RECORD_EXISTS
-        if self.duplicates is Duplicates.IGNORE and (Verdict.SAME in outcomes or Verdict.DIFFERENT in outcomes):
-            return IGNORED
-        return STORED
 
     @Operation("PUT", "/record", "", "set a record's stop time", Permission.UPDATE)
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -185,7 +182,7 @@ class WriteHandlers(RecordWriter):
             log.error("PUT /record was answered 500, because the record store is unavailable: %s", error)  # noqa: TRY400 no trace
             return plain_text(500, "The record store is not available; try again later.")
         if stopped is Stopped.HIDDEN:
-            audit.refused(
+            audit.log_refusal(
                 request, provenance.principal, f"record {update.record_id!r} does not exist, or belongs to others"
             )
         missing = f"There is no record with the id '{update.record_id}'."

@@ -19,7 +19,7 @@ import auditord_hookspecs
 from auditord.cli import auditord
 from auditord.hooks.loading import find_specs
 from auditord.manual import text_of
-from auditord.web.api.document import described
+from auditord.web.api.document import describe
 from auditord.web.api.handlers import API
 from auditord.web.operations import list_operations
 from auditord_hookspecs import CONTRACT
@@ -94,7 +94,7 @@ def metrics() -> Iterator[str]:
 def routes() -> Iterator[str]:
     """Each route, with its parameters, answers and permission; each member of what is asked and answered."""
     yield from re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", text_of("routes"), re.MULTILINE)
-    document = described(list_operations(API))
+    document = describe(list_operations(API))
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             name = f"{method.upper()} {path}"

@@ -16,7 +16,7 @@ def acting(request: web.BaseRequest, principal: str) -> None:
     _write("acting", request, principal, None)
 
 
-def refused(request: web.BaseRequest, principal: str | None, reason: str) -> None:
+def log_refusal(request: web.BaseRequest, principal: str | None, reason: str) -> None:
     """Log a refused request."""
     _write("refused", request, principal, reason)
 

@@ -51,28 +51,31 @@ class Authorisation(msgspec.Struct, frozen=True):
     roles: Mapping[str, Role]
     sessions: Sessions | None = None
 
-    def guarded(self, routes: Sequence[Route]) -> list[Route]:
+    def guard(self, routes: Sequence[Route]) -> list[Route]:
         """Return the routes with authorisation around their handlers."""
-        return [route if route.permission is None else self._guarded(route) for route in routes]
+        guarded = list[Route]()
+        for route in routes:
+            if route.permission is None:
+                guarded.append(route)
+            else:
+                patient = None if route.patient is None else self._behind(route, route.patient)
+                guarded.append(replace(route, handler=self._behind(route, route.handler), patient=patient))
+        return guarded
 
-    async def unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def refuse_unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
         """Refuse a request for an unknown path or method as if it were forbidden."""
         try:
-            principal = await self._recognised(request, by_session=request.method == "GET")
+            principal = await self._recognise_request(request, by_session=request.method == "GET")
         except AccessRefused as error:
             return self._refuse(request, None, str(error))
         return self._refuse(request, principal, "there is nothing at this path")
 
-    def _guarded(self, route: Route) -> Route:
-        patient = None if route.patient is None else self._behind(route, route.patient)
-        return replace(route, handler=self._behind(route, route.handler), patient=patient)
-
     def _behind(self, route: Route, handler: Handler) -> Handler:
         permission, by_session, browser = route.permission, route.form or route.method == "GET", route.refuse_browser
 
-        async def guarded(request: web.BaseRequest) -> web.StreamResponse:
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
             try:
-                principal = await self._recognised(request, by_session=by_session)
+                principal = await self._recognise_request(request, by_session=by_session)
             except AccessRefused as error:
                 return self._refuse(request, None, str(error), browser)
             set_principal(request, principal)
@@ -85,7 +88,7 @@ class Authorisation(msgspec.Struct, frozen=True):
             except Forbidden as error:
                 return self._refuse(request, principal, str(error))
 
-        return guarded
+        return handle
 
     def _refuse(
         self,
@@ -94,13 +97,13 @@ class Authorisation(msgspec.Struct, frozen=True):
         reason: str,
         refuse_browser: RefuseBrowser | None = None,
     ) -> web.StreamResponse:
-        audit.refused(request, None if principal is None else principal.name, reason)
+        audit.log_refusal(request, None if principal is None else principal.name, reason)
         if refuse_browser is None:
             return refusal(request, known=principal is not None)
         page = refuse_browser(request, principal is not None)
         return page or _TEXTS[principal is not None]  # not cut short, because no AUDITOR client posts to the page
 
-    async def _recognised(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
+    async def _recognise_request(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
         credentials = credentials_of(request)
         if by_session and self.sessions is not None and credentials.token is None:
             session = self.sessions.of(request)
@@ -164,7 +167,7 @@ async def open_authorisation(
         opened: dict[str, Authenticate] = {}
         for name, config in enabled.items():
             context = HostAuthenticatorContext(name, kind_of(config), now, state_dir=configuration.state_dir)
-            opened[name] = await _opened(stack, hooks, name, config, context)
+            opened[name] = await _open(stack, hooks, name, config, context)
         if not opened:
             yield None
             return
@@ -173,7 +176,7 @@ async def open_authorisation(
         yield Authorisation(opened, configuration.access.known_roles(), sessions)
 
 
-async def _opened(
+async def _open(
     stack: AsyncExitStack, hooks: Hooks, name: str, config: InstanceConfig, context: HostAuthenticatorContext
 ) -> Authenticate:
     try:
@@ -217,7 +220,7 @@ def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
         end = _end(request)
         if end is None or now() <= end:
             return await handler(request)
-        audit.refused(request, None, f"the client's certificate expired at {end.isoformat()}")
+        audit.log_refusal(request, None, f"the client's certificate expired at {end.isoformat()}")
         return refusal(request, known=False)
 
     return answer

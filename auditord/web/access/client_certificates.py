@@ -22,10 +22,15 @@ def certificate_of(der: bytes) -> Certificate:
     certificate = x509.load_der_x509_certificate(der)
     subject = certificate.subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    grid_subject = ""  # as grid tools write it; a slash that could start another part (``x/CN=admin``) is escaped
+    for each in subject:
+        value = str(each.value)
+        escaped = value.replace("/", "\\/") if "=" in value else value
+        grid_subject += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
     return Certificate(
         common_names=tuple(str(name.value) for name in names),
         subject=subject.rfc4514_string(_MAIL_NAMES),
-        grid_subject=_grid(subject),
+        grid_subject=grid_subject,
         alternative_names=_alternative_names(certificate),
     )
 
@@ -34,16 +39,6 @@ def certificate_of(der: bytes) -> Certificate:
 def end_of(der: bytes) -> datetime:
     """Return when a certificate expires."""
     return x509.load_der_x509_certificate(der).not_valid_after_utc
-
-
-def _grid(subject: x509.Name) -> str:
-    """Return the subject as grid tools write it. A slash that could start another part (``x/CN=admin``) is escaped."""
-    text = ""
-    for each in subject:
-        value = str(each.value)
-        escaped = value.replace("/", "\\/") if "=" in value else value
-        text += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
-    return text
 
 
 def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:

@@ -31,15 +31,18 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
     if request.transport is None:
         raise ConnectionResetError("the client disconnected before it was identified")
     passed_on = is_passed_on(request)
-    address = _forwarded(request) if passed_on else _address(request.transport.get_extra_info("peername"))
+    if not passed_on:
+        address = _address(request.transport.get_extra_info("peername"))
+    else:
+        address = None if request.remote == UNKNOWN else request.remote
     if (token := _token(request)) is not None or passed_on:
         return Credentials(address, token=token)
     if (tls := request.transport.get_extra_info("ssl_object")) is not None:
-        return Credentials(address, certificate=_proved(tls))
+        return Credentials(address, certificate=_read_certificate(tls))
     return Credentials(address, peer=unix_peer(request))
 
 
-def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
+def _read_certificate(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
     """Return the client's certificate; None if there is none or the listener does not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
@@ -55,10 +58,6 @@ def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event 
 def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
     """Return the peer's address without an IPv6 scope; None for a unix socket."""
     return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
-
-
-def _forwarded(request: web.BaseRequest) -> str | None:
-    return None if request.remote == UNKNOWN else request.remote
 
 
 def _token(request: web.BaseRequest) -> str | None:

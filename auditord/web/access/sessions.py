@@ -135,7 +135,7 @@ class Sessions(msgspec.Struct, frozen=True):
         if known is not None:
             return known
         opened = self.open(request.cookies.get(self.name(request), ""), self.length)
-        session = None if opened is None else _decoded(opened)
+        session = None if opened is None else _decode(opened)
         if session is None or session.session_id in self.kept.ended:
             return None
         request[_SESSION] = session
@@ -217,7 +217,7 @@ def _require_key(key: str) -> None:
         raise ValueError(f"it does not have {_KEY_BYTES} bytes")
 
 
-def _decoded(content: bytes) -> Session | None:
+def _decode(content: bytes) -> Session | None:
     try:
         return msgspec.json.decode(content, type=Session)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -81,7 +81,7 @@ class VerdictList:
             self._choice = "failed"
             self._listed = list(filter(self._is_listed, self._listed))
 
-    def summed_up(self) -> Verdicts:
+    def sum_up(self) -> Verdicts:
         """Return the summary for the client."""
         return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
@@ -133,7 +133,18 @@ class AddHandler(RecordWriter):
         A body that cannot be processed to its end is answered with 400, 413 or 415, and with 503 if nothing can be
         written. Records before the fault stay stored; the answer counts them.
         """
-        split = _splitting(request.headers.get("Content-Type", ""))
+        content_type = request.headers.get("Content-Type", "")
+        if content_type.partition(";")[0].strip().lower() in LINES:
+            split = _split_lines
+        elif is_json(content_type):
+            split = _split_array
+        else:
+            raise Refused(
+                415,
+                f"the content type '{content_type[:60]}' is not accepted",
+                parameter="Content-Type",
+                remedy=f"set Content-Type: application/json for an array, or {NDJSON} for one record per line",
+            )
         parameters = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
             verdicts = VerdictList(_VERDICT_CHOICE.read("verdicts", parameters.get("verdicts", ())))
@@ -143,19 +154,37 @@ class AddHandler(RecordWriter):
                 async for batch in batches:
                     await self._handle(request, batch, verdicts)
         except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
-            raise _refused(error, verdicts, self.max_body) from error
+            raise _make_refusal(error, verdicts, self.max_body) from error
         except StoreUnavailable as error:
             log.warning("POST /api/v1/records: neither store nor spool can write (%s): check the disk", error)
-            raise _interrupted(verdicts) from error
+            handled = counted(len(verdicts), "record was", "records were")
+            raise Refused(
+                503,
+                f"nothing can be written at the moment; {handled} handled, the others were not",
+                remedy="later, post again the records that were not handled",
+                handled=verdicts.sum_up(),
+            ) from error
         status = 200 if verdicts.all_accepted else 207
-        return json_answer(verdicts.summed_up(), status)
+        return json_answer(verdicts.sum_up(), status)
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MAX_INVALID:
             detail = f"more than {MAX_INVALID} elements are not valid records; the rest was ignored"
             remedy = "see the reasons, fix the source, and post everything again: stored records stay unchanged"
-            raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
-        part = await _decode(batch, len(verdicts))
+            raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.sum_up())
+        part = _Part()
+        for position, text in enumerate(batch, start=len(verdicts)):
+            try:
+                part.records.append(decode_posted(text))
+                part.positions.append(position)
+            except InvalidRecord as error:
+                try:
+                    readable_id = msgspec.json.decode(text, type=_Named).record_id
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    readable_id = None
+                part.invalid.append(Verdict(position, "invalid", readable_id, sendable(str(error))))
+            if position % _BETWEEN_PAUSES == 0:
+                await asyncio.sleep(0)
         principal, provenance = sender_of(request, self.now())
         outcomes = await self.ingest.accept(
             part.records, principal, provenance, atomic=False, duplicates=self.duplicates
@@ -163,7 +192,7 @@ class AddHandler(RecordWriter):
         forbidden = [outcome for outcome in outcomes if isinstance(outcome, Forbidden)]
         if forbidden:
             others = f", and so have {len(forbidden) - 1} more" if len(forbidden) > 1 else ""
-            audit.refused(request, provenance.principal, f"{forbidden[0]}{others}")
+            audit.log_refusal(request, provenance.principal, f"{forbidden[0]}{others}")
         report_large(part.records, self.metrics)
         verdicts.add(part.with_verdicts(outcomes))
 
@@ -197,26 +226,6 @@ def _verdict(position: int, record_id: str, outcome: Outcome) -> Verdict:
             return Verdict(position, outcome.value, record_id)
 
 
-async def _decode(batch: Sequence[bytes], begin: int) -> _Part:
-    part = _Part()
-    for position, text in enumerate(batch, start=begin):
-        try:
-            part.records.append(decode_posted(text))
-            part.positions.append(position)
-        except InvalidRecord as error:
-            part.invalid.append(Verdict(position, "invalid", _readable_id(text), sendable(str(error))))
-        if position % _BETWEEN_PAUSES == 0:
-            await asyncio.sleep(0)
-    return part
-
-
-def _readable_id(text: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(text, type=_Named).record_id
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 async def _split_lines(pieces: AsyncGenerator[bytes, None]) -> _Elements:
     lines = LineElements(MAX_RECORD_SIZE)
     async with aclosing(pieces):
@@ -234,17 +243,6 @@ async def _split_array(pieces: AsyncGenerator[bytes, None]) -> _Elements:
         yield [bytes(each) for each in part.elements]
 
 
-def _splitting(content_type: str) -> Callable[[AsyncGenerator[bytes, None]], _Elements]:
-    if content_type.partition(";")[0].strip().lower() in LINES:
-        return _split_lines
-    if is_json(content_type):
-        return _split_array
-    remedy = f"set Content-Type: application/json for an array, or {NDJSON} for one record per line"
-    raise Refused(
-        415, f"the content type '{content_type[:60]}' is not accepted", parameter="Content-Type", remedy=remedy
-    )
-
-
 async def _batches(elements: _Elements) -> AsyncGenerator[Sequence[bytes], None]:
     batch, size = list[bytes](), 0
     async for some in elements:
@@ -258,8 +256,8 @@ async def _batches(elements: _Elements) -> AsyncGenerator[Sequence[bytes], None]
         yield batch
 
 
-def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
-    handled = verdicts.summed_up() if len(verdicts) else None
+def _make_refusal(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
+    handled = verdicts.sum_up() if len(verdicts) else None
     match error:
         case NoArray():
             remedy = f"send an array of records, or one per line as {NDJSON}"
@@ -275,11 +273,3 @@ def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
             remedy = "send fewer records at once, or raise api.max_body"
             detail = f"the body is too large ({error}); the limit is {limit} bytes"
             return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)
-
-
-def _interrupted(verdicts: VerdictList) -> Refused:
-    handled = counted(len(verdicts), "record was", "records were")
-    detail = f"nothing can be written at the moment; {handled} handled, the others were not"
-    return Refused(
-        503, detail, remedy="later, post again the records that were not handled", handled=verdicts.summed_up()
-    )

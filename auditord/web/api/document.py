@@ -1,6 +1,6 @@
 """Descriptions of the API, generated from the declarations of its calls: OpenAPI 3.1 and the manual's reference."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from inspect import cleandoc
@@ -83,23 +83,36 @@ _LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": 
 _REF: Final = "#/components/schemas/{name}"
 
 
-def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
+def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
     """Return the OpenAPI document of calls."""
     known = list(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in known:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    shapes = [
+        shape
+        for operation in known
+        for media in (operation.body, *operation.answers.values())
+        for shape in media.values()
+    ]
+    _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION},
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}, {"certificate": []}],
-        "paths": _paths(known),
-        "components": {"schemas": _components(known), "securitySchemes": _LOGINS},
+        "paths": paths,
+        "components": {
+            "schemas": {name: _add_descriptions(name, schema) for name, schema in components.items()},
+            "securitySchemes": _LOGINS,
+        },
     }
 
 
 def answering(operations: Iterable[Operation]) -> Handler:
     """Return a handler that answers with the document. It is generated at the first request."""
     known = list(operations)
-    document = cache(lambda: json_answer(described(known)))
+    document = cache(lambda: json_answer(describe(known)))
 
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
         return document()
@@ -107,16 +120,9 @@ def answering(operations: Iterable[Operation]) -> Handler:
     return handler
 
 
-def _paths(operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:  # Any: JSON
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
-    return paths
-
-
 def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
     problems = sorted({*operation.problems, 401, 403})
-    described: dict[str, Any] = {
+    describe: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [_parameter(each) for each in operation.parameters],
@@ -125,12 +131,12 @@ def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
             **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
         },
     }
-    described["description"] = _needs(operation)
+    describe["description"] = _needs(operation)
     if operation.guarded:
-        described["description"] += " Without authenticators, the call is offered on the control socket only."
+        describe["description"] += " Without authenticators, the call is offered on the control socket only."
     if operation.body:
-        described["requestBody"] = {"required": True, "content": _media(operation.body)}
-    return described
+        describe["requestBody"] = {"required": True, "content": _media(operation.body)}
+    return describe
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:  # Any: JSON
@@ -145,25 +151,14 @@ def _content(status: int, shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any
 
 
 def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
-    described: dict[str, Any] = {}
+    describe: dict[str, Any] = {}
     for media, shape in shapes.items():
         (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
-        described[media] = {"schema": schema}
-    return described
+        describe[media] = {"schema": schema}
+    return describe
 
 
-def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
-    shapes = [
-        shape
-        for operation in operations
-        for media in (operation.body, *operation.answers.values())
-        for shape in media.values()
-    ]
-    _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
-    return {name: _described(name, schema) for name, schema in components.items()}
-
-
-def _described(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
+def _add_descriptions(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
     """Return a schema with the descriptions of :data:`MEMBERS`."""
     words = MEMBERS.get(name)
     if words is None:

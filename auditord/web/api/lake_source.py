@@ -54,7 +54,7 @@ def source_parameter(detail: str) -> Parameter:
     return Parameter(SOURCE, _OF_SOURCE.format(detail), _SOURCES.schema)
 
 
-def without_lake(operation: Operation) -> Operation:
+def hide_lake(operation: Operation) -> Operation:
     """Return a call for a daemon without a lake. It offers only the store as source, so every described value works."""
     store = Choice(SOURCES[:1]).schema
     of_store = [replace(each, schema=store) if each.name == SOURCE else each for each in operation.parameters]

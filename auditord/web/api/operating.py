@@ -20,7 +20,7 @@ from auditord.spool import Spool
 from auditord.store.store import RecordStore
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api import changes
-from auditord.web.api.operation import BODY_PROBLEMS, COUNT, NAME, RECORD_ID, Whole, decoded, read_given
+from auditord.web.api.operation import BODY_PROBLEMS, COUNT, NAME, RECORD_ID, Whole, decode_body, read_given
 from auditord.web.api.shapes import (
     Chosen,
     Discarded,
@@ -136,7 +136,7 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
     )
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry entries of the quarantine."""
-        chosen = await decoded(request, Retry)
+        chosen = await decode_body(request, Retry)
         return json_answer(await self.actions.retry(chosen.ids, chosen.collector))
 
     @Operation(
@@ -152,7 +152,7 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
     )
     async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
         """Discard entries of the quarantine."""
-        chosen = await decoded(request, Chosen)
+        chosen = await decode_body(request, Chosen)
         return json_answer(Discarded(await self.actions.discard(chosen.ids)))
 
 
@@ -191,7 +191,7 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
     )
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
         """Replace a stored record."""
-        wanted = await decoded(request, changes.CorrectionWanted)
+        wanted = await decode_body(request, changes.CorrectionWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)
             return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
@@ -209,7 +209,7 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
     )
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
         """Close open records."""
-        wanted = await decoded(request, changes.ClosingsWanted)
+        wanted = await decode_body(request, changes.ClosingsWanted)
         with _invalid_refused():
             closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
             note = note_of(request, wanted.reason, wanted.by)
@@ -228,7 +228,7 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
     )
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """Delete records."""
-        wanted = await decoded(request, changes.DeletionsWanted)
+        wanted = await decode_body(request, changes.DeletionsWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.delete(wanted.ids, note))
@@ -307,7 +307,7 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
     )
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Compare the files with the running configuration, and reload them unless an option needs a restart."""
-        wanted = await decoded(request, ReloadWanted)
+        wanted = await decode_body(request, ReloadWanted)
         if self.reload is None:
             raise Refused(409, "this daemon was started without files that it could read again")
         try:

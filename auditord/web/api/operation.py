@@ -96,7 +96,7 @@ def _unless_started(request: web.BaseRequest, error: Exception, refused: Refused
     return refused.answer()
 
 
-async def decoded(request: web.BaseRequest, shape: type[T], *, whole_floats: bool = False) -> T:
+async def decode_body(request: web.BaseRequest, shape: type[T], *, whole_floats: bool = False) -> T:
     """Read and decode a body.
 
     Args:
@@ -281,7 +281,7 @@ RECORD_ID: Final = Parameter(
 )
 
 
-def _compared(schema: Schema) -> Schema:
+def _allow_comparisons(schema: Schema) -> Schema:
     return {
         "type": "object",
         "properties": dict.fromkeys(_COMPARISONS, schema),
@@ -301,13 +301,13 @@ def _by_key(schema: Schema) -> Schema:
     }
 
 
-_TIMES: Final = _compared(INSTANT.schema)
+_TIMES: Final = _allow_comparisons(INSTANT.schema)
 
 FILTER_PARAMETERS: Final = (
     Parameter("record_id", "Only the record with this id.", NAME.schema),
     Parameter("start_time", "Only records whose start time matches, as in start_time[gte]=….", _TIMES, deep=True),
     Parameter("stop_time", "The same for the stop time; open records never match.", _TIMES, deep=True),
-    Parameter("runtime", "The same for the runtime in whole seconds.", _compared(COUNT.schema), deep=True),
+    Parameter("runtime", "The same for the runtime in whole seconds.", _allow_comparisons(COUNT.schema), deep=True),
     Parameter(
         "meta",
         "Only records whose meta matches: meta[key][c][]=value (has the value; repeated: has all), "
@@ -327,7 +327,7 @@ FILTER_PARAMETERS: Final = (
         "component",
         "Only records with a matching amount: component[name][gte]=4 matches if any component of this name has 4 or "
         "more.",
-        _by_key(_compared(COUNT.schema)),
+        _by_key(_allow_comparisons(COUNT.schema)),
         deep=True,
     ),
     Parameter("open", "true: only records without a stop time; false: only those with one.", {"type": "boolean"}),

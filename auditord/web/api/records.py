@@ -172,7 +172,11 @@ def read_listing(raw: str, accept: str) -> Listing:
     with about("sort_by"):
         order = _order(given.get("sort_by", ()))
     with about("format"):
-        form = _format(FORMAT.read("format", given.get("format", ())), accept, order)
+        word = FORMAT.read("format", given.get("format", ()))
+        if word is None:
+            word = "ndjson" if "ndjson" in accept.lower() else "json"
+        has_pages = order.field is SortField.START
+        form: Format = "json" if word == "json" and has_pages else "ndjson"
     with about("limit"):
         limit = LIMIT.read("limit", given.get("limit", ()))
     with about("include"):
@@ -182,15 +186,6 @@ def read_listing(raw: str, accept: str) -> Listing:
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
     return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, released), form, page, raw, is_lake(given))
-
-
-def _format(word: str | None, accept: str, order: Order) -> Format:
-    """Return the output format. Only the order of start times has pages; any other order is NDJSON."""
-    if order.field is not SortField.START:
-        return "ndjson"
-    if word is None:
-        return "ndjson" if "ndjson" in accept.lower() else "json"
-    return "ndjson" if word == "ndjson" else "json"
 
 
 def _order(given: Given) -> Order:
@@ -306,10 +301,10 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        parts = _parts(self._opened(request, listing), listing, target.path)
+        parts = _parts(self._open_pages(request, listing), listing, target.path)
         return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
 
-    def _opened(self, request: web.BaseRequest, listing: Listing) -> AbstractAsyncContextManager[Pages]:
+    def _open_pages(self, request: web.BaseRequest, listing: Listing) -> AbstractAsyncContextManager[Pages]:
         if not listing.of_lake:
             return self.records(request).stream(listing.query)
         if self.lake.is_of_many and listing.format == "json":

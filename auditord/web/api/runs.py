@@ -14,7 +14,7 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.reporting.periods import check_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
-from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, decoded, read
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, decode_body, read
 from auditord.web.api.records import NDJSON
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.operations import Operation, Parameter
@@ -202,7 +202,7 @@ class RunHandler(msgspec.Struct, frozen=True):
             wanted = run_request(instance, body)
         except (msgspec.DecodeError, InvalidRecord) as error:
             raise Refused(400, str(error), parameter="body", remedy="see RunWanted in /openapi.json") from error
-        return await _watched(request, lambda lines: self._run(wanted, lines))
+        return await _stream(request, lambda lines: self._run(wanted, lines))
 
     async def _run(self, wanted: RunRequest, lines: EventLines) -> RunEvent:
         return RunEvent(report=await self.actions.run(wanted, lines))
@@ -222,18 +222,18 @@ class RunHandler(msgspec.Struct, frozen=True):
     async def audit(self, request: web.BaseRequest) -> web.StreamResponse:
         """Audit a collector and stream its progress; the last line is the result. Disconnecting ends the audit."""
         instance = read_target(request.raw_path).segment(-2)
-        wanted = await decoded(request, AuditWanted)
+        wanted = await decode_body(request, AuditWanted)
         try:
             asked = wanted.request(instance)
         except (msgspec.ValidationError, InvalidRecord) as error:
             raise Refused(400, str(error), parameter="body", remedy="see AuditWanted in /openapi.json") from error
-        return await _watched(request, lambda lines: self._audit(asked, lines))
+        return await _stream(request, lambda lines: self._audit(asked, lines))
 
     async def _audit(self, wanted: AuditRequest, lines: EventLines) -> RunEvent:
         return RunEvent(audit=await self.actions.audit(wanted, lines))
 
 
-async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
+async def _stream(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
     """Stream the lines of a run or an audit. A client that disconnects ends it, but stored records stay.
 
     Raises:
@@ -246,15 +246,11 @@ async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaita
             await lines.finish(await work(lines))
             group.cancel_scope.cancel()
     except ExceptionGroup as failed:
-        raise _in_words(failed.exceptions[0]) from failed
+        match failed.exceptions[0]:
+            case UnknownInstance() as error:
+                raise Refused(404, str(error), parameter="instance") from failed
+            case UnsuitableRequest() as error:
+                raise Refused(422, str(error), parameter="body") from failed
+            case error:
+                raise error from failed
     return lines.answer
-
-
-def _in_words(error: Exception) -> Exception:
-    match error:
-        case UnknownInstance():
-            return Refused(404, str(error), parameter="instance")
-        case UnsuitableRequest():
-            return Refused(422, str(error), parameter="body")
-        case _:
-            return error

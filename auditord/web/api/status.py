@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from auditord import __version__
-from auditord.audit.site_reports import Reporter, SiteReports
+from auditord.audit.site_reports import SiteReports
 from auditord.client.site_reports import PATH, ReportAnswer, SiteReport
 from auditord.database import memory
 from auditord.errors import StoreUnavailable
@@ -19,7 +19,7 @@ from auditord.spool import LastRun, Spool
 from auditord.spool.encoding import SpoolStatistics
 from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, json_answer
-from auditord.web.api.operation import BODY_PROBLEMS, NAME, decoded
+from auditord.web.api.operation import BODY_PROBLEMS, NAME, decode_body
 from auditord.web.api.shapes import (
     HealthReport,
     HeldTurn,
@@ -93,7 +93,10 @@ class StatusHandlers(msgspec.Struct, frozen=True):
         store, spool = await asyncio.gather(_part(self.ingest.store.check), _part(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))
-        statistics = await self._statistics()
+        try:
+            statistics = await self.spool.statistics()
+        except StoreUnavailable:
+            statistics = SpoolStatistics()
         return HealthReport(
             status="failing" if not durable else "ok" if store.works and spool.works and not failing else "degraded",
             version=__version__,
@@ -114,12 +117,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
             return {turn.task: turn for turn in await self.ingest.store.turns()}
         except StoreUnavailable:  # the health report shows it
             return {}
-
-    async def _statistics(self) -> SpoolStatistics:
-        try:
-            return await self.spool.statistics()
-        except StoreUnavailable:
-            return SpoolStatistics()
 
     async def _count(self, name: str) -> int | None:
         try:
@@ -223,8 +220,13 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
         name = read_target(request.raw_path).segment(-1)
         with about("reporter"):
             check_name(name)
-        report = await decoded(request, SiteReport, whole_floats=True)
-        if foreign := _foreign_sites(request, report):
+        report = await decode_body(request, SiteReport, whole_floats=True)
+        principal = principal_of(request)
+        foreign: set[str] = set()  # the answer would reveal their sums to a caller that may not read all records
+        if principal is not None and not (principal.may(Permission.READ) and principal.visible() is None):
+            named = {site for role in principal.having(Permission.WRITE) for site in role.sites or ()}
+            foreign = {each.site for each in report.days} - named
+        if foreign:
             sites = ", ".join(each or "(records without a site)" for each in sorted(foreign))[:200]
             remedy = "use a role that names them in sites, or one that may read all records"
             raise Refused(403, f"your roles do not allow reporting these sites: {sites}", remedy=remedy)
@@ -241,28 +243,15 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
     )
     async def show(self, _request: web.BaseRequest) -> web.StreamResponse:
         """List the last report of each daemon."""
-        shown = [_shown(each) for each in self.reports.reporters]
+        shown = [
+            ReportedSite(
+                each.name,
+                each.principal,
+                format_time(each.received_at),
+                each.clock_offset.total_seconds(),
+                list(each.sites),
+                each.answer,
+            )
+            for each in self.reports.reporters
+        ]
         return json_answer(ReportedSites(shown))
-
-
-def _foreign_sites(request: web.BaseRequest, report: SiteReport) -> set[str]:
-    """Return the sites of a report that the caller's roles do not name, because the answer would reveal their sums.
-
-    A caller that may read all records learns nothing new, so all sites are allowed.
-    """
-    principal = principal_of(request)
-    if principal is None or (principal.may(Permission.READ) and principal.visible() is None):
-        return set()
-    named = {site for role in principal.having(Permission.WRITE) for site in role.sites or ()}
-    return {each.site for each in report.days} - named
-
-
-def _shown(each: Reporter) -> ReportedSite:
-    return ReportedSite(
-        each.name,
-        each.principal,
-        format_time(each.received_at),
-        each.clock_offset.total_seconds(),
-        list(each.sites),
-        each.answer,
-    )

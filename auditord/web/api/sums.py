@@ -158,7 +158,11 @@ def read_sums_query(raw: str) -> SumsQuery:
         if count * parts > most:
             text = f"{count} {what} and {len(usage)} components in one query: use fewer of either"
             raise InvalidQuery(f"{text} ('as_of' doubles them)", "usage")
-    query = AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"])
+    window = None
+    if moments["from"] is not None or moments["to"] is not None:
+        begin, end = moments["from"] or _EVER, moments["to"] or _NEVER
+        window = Window(begin, max(begin, end))
+    query = AggregateQuery(where, dimensions, usage, window, moments["as_of"])
     return SumsQuery(query, tuple(names), is_lake(given))
 
 
@@ -242,15 +246,6 @@ def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
         return name, INSTANT.read(name, given)
 
 
-def _window(moments: Mapping[str, datetime | None]) -> Window | None:
-    """Return the window between two instants, or None without both. A missing instant leaves that side open."""
-    start, stop = moments["from"], moments["to"]
-    if start is None and stop is None:
-        return None
-    begin, end = start or _EVER, stop or _NEVER
-    return Window(begin, max(begin, end))
-
-
 class SumsHandler(msgspec.Struct, frozen=True):
     """Handles queries for sums."""
 
@@ -272,13 +267,13 @@ class SumsHandler(msgspec.Struct, frozen=True):
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send the sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
-        return await self.answers.send_held(request, self._opened(request, asked), {"Content-Type": JSON})
+        return await self.answers.send_held(request, self._open(request, asked), {"Content-Type": JSON})
 
     @asynccontextmanager
-    async def _opened(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Pages, None]:
+    async def _open(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Pages, None]:
         source = self.lake.records(request) if asked.of_lake else self.records(request)
         async with AsyncExitStack() as stack:
-            opened = self.answers.places.summed(client_key(request), source.aggregate, asked.query)
+            opened = self.answers.places.sum_up(client_key(request), source.aggregate, asked.query)
             try:
                 with self.lake.faults() if asked.of_lake else nullcontext():
                     found = await stack.enter_async_context(opened)
@@ -292,12 +287,12 @@ class SumsHandler(msgspec.Struct, frozen=True):
         begin, groups = b'{"ticks_per_second":%d,"groups":[' % found.ticks_per_second, found.groups
         for first in range(0, len(groups), _GROUPS_AT_ONCE):
             part = groups[first : first + _GROUPS_AT_ONCE]
-            yield [begin, await self.answers.places.run(partial(_written_groups, asked, part))]
+            yield [begin, await self.answers.places.run(partial(_write_groups, asked, part))]
             begin = b","
         yield [b"" if groups else begin, b'],"snapshot":', msgspec.json.encode(_snapshot(found.snapshot)), b"}"]
 
 
-def _written_groups(asked: SumsQuery, groups: Sequence[aggregates.Group]) -> bytes:
+def _write_groups(asked: SumsQuery, groups: Sequence[aggregates.Group]) -> bytes:
     return b",".join([msgspec.json.encode(_group(asked, each)) for each in groups])
 
 
@@ -322,7 +317,7 @@ def _group(asked: SumsQuery, group: aggregates.Group) -> GroupSums:
 def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
     match value:
         case Decimal():
-            return _written(value)
+            return _format(value)
         case date():
             return value.isoformat()
         case _:
@@ -330,22 +325,22 @@ def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
 
 
 def _usage(usage: aggregates.UsageSums) -> UsedComponent:
-    scores = {name: _scored(sums) for name, sums in usage.scores.items()}
+    scores = {name: _format_scores(sums) for name, sums in usage.scores.items()}
     return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores, usage.known)
 
 
-def _scored(sums: aggregates.ScoreSums) -> ScoredAmounts:
+def _format_scores(sums: aggregates.ScoreSums) -> ScoredAmounts:
     unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
     scored = {value: each for value, each in sums.by_value.items() if value is not None}
     by_value = [_value(value, scored[value]) for value in sorted(scored)]
-    return ScoredAmounts(_written(sums.amount), _written(sums.amount_runtime), unscored, by_value)
+    return ScoredAmounts(_format(sums.amount), _format(sums.amount_runtime), unscored, by_value)
 
 
 def _value(value: Decimal, sums: aggregates.AmountSums) -> ScoreValueAmounts:
-    return ScoreValueAmounts(_written(value), sums.amount, sums.amount_runtime)
+    return ScoreValueAmounts(_format(value), sums.amount, sums.amount_runtime)
 
 
-def _written(number: Decimal) -> str:
+def _format(number: Decimal) -> str:
     """Return a number as text without exponent and trailing zeros."""
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

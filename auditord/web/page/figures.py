@@ -96,7 +96,7 @@ class Figures(msgspec.Struct, frozen=True):
             report = make_report(question, found)
             return report.shorten(MOST_ROWS) if question.bin is None else report
 
-        opened = self.places.summed(client_key(request), self._sums(request), question.query())
+        opened = self.places.sum_up(client_key(request), self._sums(request), question.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)

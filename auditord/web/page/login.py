@@ -71,7 +71,7 @@ class LoginPage(msgspec.Struct, frozen=True):
             response = self.renderer.redirect(target)
             sessions.begin(request, response, new_session(token))
         except AccessRefused as error:
-            audit.refused(request, None, str(error))
+            audit.log_refusal(request, None, str(error))
             reason = "This token is not accepted: it is wrong, has expired or was revoked."
             return self.form(request, sessions, target, reason, HTTPStatus.FORBIDDEN)
         except TokenTooLong:
@@ -228,7 +228,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
         try:
             response = await self._finish(request, chosen, pending)
         except AccessRefused as error:
-            audit.refused(request, None, str(error))
+            audit.log_refusal(request, None, str(error))
             message = "The login failed. Please try again; the audit log of this server has the reason."
             response = self.login.form(request, chosen.sessions, target, message, HTTPStatus.FORBIDDEN)
         except LoginUnavailable as error:

@@ -101,7 +101,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         aggregate = self.figures.records(request).aggregate
-        async with self.figures.places.summed(client_key(request), aggregate, query) as found:
+        async with self.figures.places.sum_up(client_key(request), aggregate, query) as found:
             return found.groups
 
     async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: read by the template

@@ -242,7 +242,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
         records = self.figures.records(request)
 
         async def aggregate(query: AggregateQuery) -> Aggregates:
-            async with self.figures.places.summed(client_key(request), records.aggregate, query) as found:
+            async with self.figures.places.sum_up(client_key(request), records.aggregate, query) as found:
                 return found
 
         return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)

@@ -29,7 +29,7 @@ async def test_no_principal_gets_more_than_half_and_the_others_go_on() -> None:
     free = asyncio.Event()
 
     async def body(name: str, who: str, size: int) -> None:
-        async with memory.held(who, size):
+        async with memory.hold(who, size):
             order.append(name)
             await free.wait()
 
@@ -45,8 +45,8 @@ async def test_no_principal_gets_more_than_half_and_the_others_go_on() -> None:
 
 async def test_who_leaves_while_waiting_takes_nothing() -> None:
     memory = Shares(100)
-    async with memory.held("a", 50):
-        waiting = asyncio.create_task(memory.held("a", 10).__aenter__())
+    async with memory.hold("a", 50):
+        waiting = asyncio.create_task(memory.hold("a", 10).__aenter__())
         await turns()
         waiting.cancel()
         await turns()
@@ -56,9 +56,9 @@ async def test_who_leaves_while_waiting_takes_nothing() -> None:
 
 async def test_who_leaves_as_the_turn_comes_gives_it_back() -> None:
     memory = Shares(100)
-    first = memory.held("a", 50)
+    first = memory.hold("a", 50)
     await first.__aenter__()
-    waiting = asyncio.create_task(memory.held("a", 10).__aenter__())
+    waiting = asyncio.create_task(memory.hold("a", 10).__aenter__())
     await turns()
     await first.__aexit__(None, None, None)  # gives the turn to the one who waits
     waiting.cancel()
@@ -70,7 +70,7 @@ async def test_however_many_wait_for_one_another_is_next() -> None:
     shares, order = Shares(4), list[str]()
 
     async def upload(name: str, who: str) -> None:
-        async with shares.held(who, 2):
+        async with shares.hold(who, 2):
             order.append(name)
             await turns(5)
 
@@ -84,12 +84,12 @@ async def test_however_many_wait_for_one_another_is_next() -> None:
 
 async def test_it_is_known_whether_somebody_waits_for_what_one_holds() -> None:
     shares = Shares(100)
-    async with shares.held("a", 50), shares.held("b", 30):
+    async with shares.hold("a", 50), shares.hold("b", 30):
         assert not shares.is_wanted("a")
-        own = asyncio.create_task(shares.held("a", 10).__aenter__())
+        own = asyncio.create_task(shares.hold("a", 10).__aenter__())
         await turns()
         assert (shares.is_wanted("a"), shares.is_wanted("b")) == (True, False)
-        other = asyncio.create_task(shares.held("c", 40).__aenter__())
+        other = asyncio.create_task(shares.hold("c", 40).__aenter__())
         await turns()
         assert shares.is_wanted("b")
         for task in (own, other):
@@ -106,7 +106,7 @@ def test_everybody_has_a_turn_and_all_comes_back(asked: list[tuple[str, int]]) -
 
         async def body(who: str, size: int) -> None:
             nonlocal least
-            async with memory.held(who, size):
+            async with memory.hold(who, size):
                 least = min(least, memory.free)
                 await asyncio.sleep(0)
 

@@ -16,7 +16,7 @@ import pytest
 from auditord.client import AsyncClient, ClientError, Tls
 from auditord.config.listen import ListenTls, TcpListen
 from auditord.errors import ConfigurationError
-from auditord.web.listeners import accepting, bound_sockets, server_context
+from auditord.web.listeners import accepting, bind_sockets, server_context
 from tests.api_server import api_server, record
 from tests.host_certificates import Authority, HostFiles
 
@@ -126,7 +126,7 @@ class Greeter(asyncio.Protocol):
 @asynccontextmanager
 async def greeting(files: HostFiles) -> AsyncGenerator[int, None]:
     address = TcpListen("127.0.0.1", 0, tls=ListenTls(certificate=files.certificate, key=files.key))
-    with bound_sockets([address]) as (bound,):
+    with bind_sockets([address]) as (bound,):
         async with accepting([bound], Greeter, renewal=timedelta(milliseconds=10)):
             yield bound.socket.getsockname()[1]
 

@@ -33,7 +33,7 @@ def test_the_longest_idle_one_goes() -> None:
     counted = list[int]()
     limit = ConnectionLimit(4, lambda: counted.append(1))
     assert entered(limit, first, second) == [False, False]
-    limit.moved(first)
+    limit.note_traffic(first)
     assert entered(limit, Connection("a")) == [False]
     assert (bool(first.closed), bool(second.closed)) == (False, True)
     assert len(limit) == 2
@@ -75,7 +75,7 @@ def test_who_leaves_is_counted_no_more_and_only_once() -> None:
     entered(limit, first, second)
     limit.leave(first)
     limit.leave(first)
-    limit.moved(first)
+    limit.note_traffic(first)
     assert entered(limit, Connection("a")) == [False]
     assert not second.closed
 

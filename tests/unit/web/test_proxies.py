@@ -24,7 +24,7 @@ def request(headers: Mapping[str, str], peer: object = PROXY) -> web.BaseRequest
 
 
 def seen(asked: web.BaseRequest, named: Sequence[str] = NAMED, form: Any = "x-forwarded") -> tuple[object, ...]:
-    got = Proxies(named, form).seen_through(asked)
+    got = Proxies(named, form).see_through(asked)
     return is_passed_on(got), got.remote, got.scheme, got.headers["Host"]
 
 
@@ -39,7 +39,7 @@ def test_a_named_proxy_says_who_asks_for_which_host_and_by_https() -> None:
 def test_the_word_of_nobody_else_changes_anything(peer: object, headers: Mapping[str, str]) -> None:
     asked = request(headers, peer)
     for form in ("x-forwarded", "forwarded"):
-        assert Proxies(NAMED, form).seen_through(asked) is asked
+        assert Proxies(NAMED, form).see_through(asked) is asked
         assert seen(asked, NAMED, form)[2:] == ("http", "inner:8000")
 
 
@@ -48,12 +48,12 @@ def test_only_the_form_that_was_chosen_is_read() -> None:
     assert seen(request(both)) == (True, "192.0.2.7", "https", "a.example")
     assert seen(request(both), form="forwarded") == (True, "2001:db8::9", "http", "b.example")
     asked = request(PASSED_ON)
-    assert Proxies(NAMED, "forwarded").seen_through(asked) is asked
+    assert Proxies(NAMED, "forwarded").see_through(asked) is asked
 
 
 def test_a_proxy_that_asks_for_itself_is_itself() -> None:
     asked = request({})
-    assert Proxies(NAMED, "x-forwarded").seen_through(asked) is asked
+    assert Proxies(NAMED, "x-forwarded").see_through(asked) is asked
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ async def test_large_sums_of_one_principal_wait_for_each_other_and_for_nobody_el
         return Aggregates((), 1)
 
     async def ask_for(who: str) -> None:
-        async with places.summed(who, lambda query: aggregate(who, query), AggregateQuery()):
+        async with places.sum_up(who, lambda query: aggregate(who, query), AggregateQuery()):
             pass
 
     async with asyncio.timeout(30):
