@@ -306,23 +306,19 @@ class Edits(msgspec.Struct, frozen=True):
                 raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
             values.setdefault(key, []).extend([value] if value else [])
         merged = {**(record.meta or {}), **{key: tuple(new) for key, new in values.items()}}
+        changed = list(record.components)
+        for text in self.components:
+            name, equals, amount = text.rpartition("=")
+            if not (name and equals and amount.isascii() and amount.isdigit()):
+                raise click.BadParameter(f"'{text}' is not NAME=AMOUNT, a whole number", param_hint="--component")
+            _set_amount(changed, name, int(amount))
         return msgspec.structs.replace(
             record,
             start_time=self.start_time or record.start_time,
             stop_time=self.stop_time or record.stop_time,
             meta={key: value for key, value in merged.items() if value or key not in values} or None,
-            components=_with_amounts(record.components, self.components),
+            components=tuple(changed),
         )
-
-
-def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tuple[Component, ...]:
-    changed = list(components)
-    for text in changes:
-        name, equals, amount = text.rpartition("=")
-        if not (name and equals and amount.isascii() and amount.isdigit()):
-            raise click.BadParameter(f"'{text}' is not NAME=AMOUNT, a whole number", param_hint="--component")
-        _set_amount(changed, name, int(amount))
-    return tuple(changed)
 
 
 def _set_amount(components: list[Component], name: str, amount: int) -> None:

@@ -208,16 +208,12 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
 
 def _print(found: Sequence[Examined]) -> None:
     if not sys.stdout.isatty():  # a table would have very long lines
-        _print_blocks(found)
+        for each in found:
+            say(f"{each.severity}: {each.where}, {each.subject}")
+            for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
+                say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))
         return
     table = new_table("", "where", "what", "finding", "what to do")
     for each in found:
         table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
     print_table(table)
-
-
-def _print_blocks(found: Sequence[Examined]) -> None:
-    for each in found:
-        say(f"{each.severity}: {each.where}, {each.subject}")
-        for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
-            say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))

@@ -335,7 +335,11 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
             labels = {**({} if each.labels is None else each.labels(answers)), **labels}
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    sections: dict[str, Any] = {"state_dir": _state_dir(file), "labels": labels, "store": store, **instances}
+    try:
+        state_dir = None if file.parent.name == FRAGMENTS.name else str(default_state_dir(os.environ, os.getuid()))
+    except KeyError:
+        state_dir = None
+    sections: dict[str, Any] = {"state_dir": state_dir, "labels": labels, "store": store, **instances}
     values = {name: _with_secrets(section, file, new) for name, section in sections.items() if section}
     above: dict[OptionPath, str] = {
         ("state_dir",): "The daemon's state folder. Set here, it is the same for every user who runs a command.",
@@ -364,14 +368,6 @@ def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what 
         new.append(file.absolute().parent / value.name)
         return f"file:{new[-1]}"
     return {key: _with_secrets(each, file, new) for key, each in value.items()} if is_section(value) else value
-
-
-def _state_dir(file: Path) -> str | None:
-    """Return this user's default state folder, to be used by every user; None for a fragment."""
-    try:
-        return None if file.parent.name == FRAGMENTS.name else str(default_state_dir(os.environ, os.getuid()))
-    except KeyError:
-        return None
 
 
 def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:

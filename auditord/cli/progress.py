@@ -93,12 +93,8 @@ class ImportProgress:
 
     def _say(self) -> None:
         self._said = self._clock()
-        left = "" if (seconds := self._remaining()) is None else f", about {seconds:.0f} s left"
+        done, left = self._fraction - (self._first or 0.0), ""
+        if done > 0 and self._fraction < 1:
+            left = f", about {(self._clock() - self._began) * (1 - self._fraction) / done:.0f} s left"
         line = f"{self._doing}: {counted(self._rows, 'row')}, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
         say(line, err=True)
-
-    def _remaining(self) -> float | None:
-        done = self._fraction - (self._first or 0.0)
-        if done <= 0 or self._fraction >= 1:
-            return None
-        return (self._clock() - self._began) * (1 - self._fraction) / done

@@ -547,7 +547,7 @@ def _describe_labels(options: ReportOptions, answer: Answered) -> str:
         return ""
     query = RecordQuery(match_stopped(window), Order(SortField.STOP, descending=True), _RECENT)
     labels = run_async(_list_labels, query, options)
-    return f"; they have {', '.join(map(escaped, labels))}" if labels else ""
+    return f"; they have {', '.join(map(escape, labels))}" if labels else ""
 
 
 async def _list_labels(query: RecordQuery, options: ReportOptions) -> Sequence[str]:

@@ -292,10 +292,6 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
     for sender in status["senders"]:
         state = "not enabled" if not sender["enabled"] else _failures(sender) if sender["error"] else "delivers"
         yield "sender", f"{sender['task']}: {state}"
-    yield from _rarer_lines(status)
-
-
-def _rarer_lines(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:  # Any: JSON
     for turn in status["turns"]:
         silent = "; it was not renewed, so another daemon can take it over" if turn["expired"] else ""
         yield "turn", f"{turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}"

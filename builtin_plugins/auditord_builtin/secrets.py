@@ -31,7 +31,11 @@ def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
                 raise ValueError(f"the environment variable {name} is {'empty' if name in environ else 'not set'}")
             return SecretStr(value)
         case "credential":
-            return _read(_credential(name, environ))
+            if not name or "/" in name:
+                raise ValueError(f"'credential:{name}' needs the name of a systemd credential, without a path")
+            if not (folder := environ.get("CREDENTIALS_DIRECTORY")):
+                raise ValueError(f"'credential:{name}' is only available in a unit with LoadCredential={name}:/path")
+            return _read(Path(folder, name))
         case _:
             return None
 
@@ -47,10 +51,6 @@ def _read(path: Path) -> SecretStr:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot read the secret in {path}: {error.strerror}") from error
-    return SecretStr(_text(content, path))
-
-
-def _text(content: bytes, path: Path) -> str:
     if len(content) > MAX_BYTES:
         raise ValueError(f"{path} is too large for a secret (more than {MAX_BYTES} bytes)")
     try:
@@ -59,15 +59,7 @@ def _text(content: bytes, path: Path) -> str:
         raise ValueError(f"the secret in {path} is not UTF-8 text") from None  # the cause would quote the secret
     if not text:
         raise ValueError(f"the secret in {path} is empty")
-    return text
-
-
-def _credential(name: str, environ: Mapping[str, str]) -> Path:
-    if not name or "/" in name:
-        raise ValueError(f"'credential:{name}' needs the name of a systemd credential, without a path")
-    if not (folder := environ.get("CREDENTIALS_DIRECTORY")):
-        raise ValueError(f"'credential:{name}' is only available in a unit with LoadCredential={name}:/path")
-    return Path(folder, name)
+    return SecretStr(text)
 
 
 @hookimpl

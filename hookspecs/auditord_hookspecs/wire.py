@@ -183,10 +183,6 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "Invalid RFC3339" not in str(error):
             raise InvalidRecord(str(error)) from error
-    return _decode_with_own_times(body, decoder)
-
-
-def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         document: Any = msgspec.json.decode(body)
         for record in document if isinstance(document, list) else (document,):  # pyright: ignore[reportUnknownVariableType]

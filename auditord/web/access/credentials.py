@@ -32,7 +32,8 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
         raise ConnectionResetError("the client disconnected before it was identified")
     passed_on = is_passed_on(request)
     if not passed_on:
-        address = _address(request.transport.get_extra_info("peername"))
+        peer = request.transport.get_extra_info("peername")
+        address = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
     else:
         address = None if request.remote == UNKNOWN else request.remote
     if (token := _token(request)) is not None or passed_on:
@@ -53,11 +54,6 @@ def _read_certificate(tls: Any) -> Certificate | None:  # Any: the SSLObject of 
         return certificate_of(der) if der else None
     except ValueError as error:
         raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
-
-
-def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
-    """Return the peer's address without an IPv6 scope; None for a unix socket."""
-    return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
 
 
 def _token(request: web.BaseRequest) -> str | None:

@@ -221,25 +221,23 @@ def _implausible(name: str, given: Given) -> Iterator[Condition]:
 def _metas(name: str, given: Given) -> Iterator[Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
-            yield from _meta(name, key, operator, listed)
-
-
-def _meta(name: str, key: str, operator: str, listed: Given) -> Iterator[Condition]:
-    place = f"{name}[{key}][{operator}]"
-    match operator:
-        case "any":
-            if found := tuple(values(place, listed)):
-                yield MetaContainsAny(key, found)
-        case "absent":
-            if scalar(place, listed) not in {None, "true"}:
-                raise InvalidQuery(f"'{place}' must be true: leave it out otherwise")
-            if not is_absent(listed):
-                yield MetaAbsent(key)
-        case _ if operator in META_OPERATORS:
-            yield from (META_OPERATORS[operator](key, value) for value in values(place, listed))
-        case _:
-            expected = ", ".join([*META_OPERATORS, "any", "absent"])
-            raise InvalidQuery(f"unknown operator '{operator[:60]}' of '{name}[{key}]', expected one of {expected}")
+            place = f"{name}[{key}][{operator}]"
+            match operator:
+                case "any":
+                    if found := tuple(values(place, listed)):
+                        yield MetaContainsAny(key, found)
+                case "absent":
+                    if scalar(place, listed) not in {None, "true"}:
+                        raise InvalidQuery(f"'{place}' must be true: leave it out otherwise")
+                    if not is_absent(listed):
+                        yield MetaAbsent(key)
+                case _ if operator in META_OPERATORS:
+                    yield from (META_OPERATORS[operator](key, value) for value in values(place, listed))
+                case _:
+                    expected = ", ".join([*META_OPERATORS, "any", "absent"])
+                    raise InvalidQuery(
+                        f"unknown operator '{operator[:60]}' of '{name}[{key}]', expected one of {expected}"
+                    )
 
 
 FILTERS: Final[Mapping[str, ConditionReader]] = {
@@ -301,20 +299,19 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        parts = _parts(self._open_pages(request, listing), listing, target.path)
-        return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
-
-    def _open_pages(self, request: web.BaseRequest, listing: Listing) -> AbstractAsyncContextManager[Pages]:
         if not listing.of_lake:
-            return self.records(request).stream(listing.query)
-        if self.lake.is_of_many and listing.format == "json":
-            raise Refused(
-                400,
-                "the lake has records of several daemons, and a page cannot end between two with one id",
-                parameter="format",
-                remedy="request lines: format=ndjson",
-            )
-        return self._in_lake(request, listing)
+            open_pages = self.records(request).stream(listing.query)
+        else:
+            if self.lake.is_of_many and listing.format == "json":
+                raise Refused(
+                    400,
+                    "the lake has records of several daemons, and a page cannot end between two with one id",
+                    parameter="format",
+                    remedy="request lines: format=ndjson",
+                )
+            open_pages = self._in_lake(request, listing)
+        parts = _parts(open_pages, listing, target.path)
+        return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
 
     @asynccontextmanager
     async def _in_lake(self, request: web.BaseRequest, listing: Listing) -> AsyncGenerator[Pages, None]:

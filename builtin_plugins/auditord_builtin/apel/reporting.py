@@ -203,7 +203,16 @@ class SummaryReporter(Reporter):
             state = self._plan(site, month, state, found)
         if state != before:
             await self.saved.save_month(site, month, state)
-        await self._send(site, month)
+        # Each acknowledgement is saved before the next message is sent.
+        while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
+            sent = await self.publish(unpack(outbox.messages[0], Message)[0])
+            if isinstance(sent, str):
+                ids, messages = (*outbox.ids, sent), outbox.messages[1:]
+            else:
+                ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
+            rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
+            done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
+            await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     async def _make_report(self, site: str, month: Month, state: MonthState) -> Found:
         """Make the report from the store.
@@ -269,18 +278,6 @@ class SummaryReporter(Reporter):
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._close(planned, outbox)
-
-    async def _send(self, site: str, month: Month) -> None:
-        """Send the waiting messages. Each acknowledgement is saved before the next message is sent."""
-        while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
-            sent = await self.publish(unpack(outbox.messages[0], Message)[0])
-            if isinstance(sent, str):
-                ids, messages = (*outbox.ids, sent), outbox.messages[1:]
-            else:
-                ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
-            rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
-            done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
-            await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     def _close(self, state: MonthState, outbox: Outbox) -> MonthState:
         """Return the state of a month whose messages have all been sent."""

@@ -91,7 +91,13 @@ class RestSource:
             query = RecordQuery(AllOf((since, *until)), Order(SortField.START))
             async with client.stream_texts(query) as texts:
                 async for text in texts:
-                    if self._is_new(text, reached):
+                    start, name = _peek(text, reached.start)
+                    if start < reached.start:
+                        raise SourceFailed(f"{self.name} does not sort by start_time: AUDITOR 0.6 or later is needed")
+                    if start > reached.start:
+                        reached.start, reached.ids = start, set()
+                    if name not in reached.ids:
+                        reached.ids.add(name)
                         new += 1
                         yield text
                     else:
@@ -100,18 +106,6 @@ class RestSource:
                 raise SourceFailed(f"{self.name} no longer sends records that it sent before: check its database")
             if not new:
                 return
-
-    def _is_new(self, text: bytes, reached: _Reached) -> bool:
-        """Return whether a row is new, and advance the position to it."""
-        start, name = _peek(text, reached.start)
-        if start < reached.start:
-            raise SourceFailed(f"{self.name} does not sort by start_time: AUDITOR 0.6 or later is needed")
-        if start > reached.start:
-            reached.start, reached.ids = start, set()
-        if name in reached.ids:
-            return False
-        reached.ids.add(name)
-        return True
 
     async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
         first, last = await _edge(client, None), await _edge(client, None, descending=True)

@@ -218,7 +218,15 @@ def import_access(document: Document) -> ConfigImport:
     _restrict_other_readers(result, names, rbac)
     if "base_policies" in rbac:
         result.dropped["rbac_config.base_policies"] = _POLICIES
-    _put_rules(result, names)
+    rules = [{"common_name": name, "roles": list(roles)} for name, roles in names.items() if "*" not in name]
+    result.dropped |= {f"rbac_config, certificate '{name}'": _WILDCARD for name in names if "*" in name}
+    if not rules:
+        result.dropped["rbac_config"] = (
+            "it names no client; without a rule every client is refused, so write authenticators yourself"
+        )
+    else:
+        result.put("kind", "certificates")
+        result.put("rules", rules)
     return result
 
 
@@ -253,18 +261,6 @@ def _restrict_other_readers(result: ConfigImport, names: Mapping[str, list[str]]
         result.comments[f"access.roles.{role}"] = _SHARED
         for roles in others:
             roles[roles.index("reader")] = role
-
-
-def _put_rules(result: ConfigImport, names: Mapping[str, Sequence[str]]) -> None:
-    rules = [{"common_name": name, "roles": list(roles)} for name, roles in names.items() if "*" not in name]
-    result.dropped |= {f"rbac_config, certificate '{name}'": _WILDCARD for name in names if "*" in name}
-    if not rules:
-        result.dropped["rbac_config"] = (
-            "it names no client; without a rule every client is refused, so write authenticators yourself"
-        )
-        return
-    result.put("kind", "certificates")
-    result.put("rules", rules)
 
 
 _APPLICATION: Final = "AUDITOR_APPLICATION__"

@@ -16,7 +16,7 @@ from auditord_builtin.htcondor.conversion import ends_before
 from auditord_builtin.htcondor.evaluation import read_ads
 from auditord_builtin.htcondor.query import Source, list_columns
 from auditord_builtin.htcondor.reading import Checkpoint
-from auditord_hookspecs import AuditordError, Batch, CollectorContext
+from auditord_hookspecs import AuditordError, Batch
 from auditord_hookspecs.folders import open_regular
 from auditord_hookspecs.outcomes import restore
 
@@ -66,8 +66,15 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         if not file.name and not file.path.exists():  # HTCondor creates the file when the first job leaves the queue
             context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
     found = [file for file in files if file.name]
-    if not again:
-        _warn_of_lost_files(context, checkpoint, found)
+    if not again:  # if a file that was current in the last run is gone, the jobs appended since are lost
+        existing = {file.name for file in found}
+        for path, name in checkpoint.current.items():
+            if name not in existing:
+                context.log.warning(
+                    "%s: its history contains no job that was read before: if it was rotated, jobs may be missing; run "
+                    "more often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
+                    path,
+                )
     for number, file in enumerate(found, start=1):
         done = 0 if again else checkpoint.files.get(file.name, 0)
         while (piece := await to_thread.run_sync(_read, source, file, done, abandon_on_cancel=True)).size:
@@ -78,18 +85,6 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         context.report_progress(number / len(found))
     if not again:
         yield _catch_up(checkpoint, files).batch()
-
-
-def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
-    """Warn if a file that was current in the last run has been deleted, which loses the jobs appended since."""
-    existing = {file.name for file in found}
-    for path, name in checkpoint.current.items():
-        if name not in existing:
-            context.log.warning(
-                "%s: its history contains no job that was read before: if it was rotated, jobs may be missing; run "
-                "more often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
-                path,
-            )
 
 
 def _catch_up(checkpoint: Checkpoint, files: Sequence[HistoryFile]) -> Checkpoint:

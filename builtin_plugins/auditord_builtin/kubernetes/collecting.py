@@ -116,7 +116,16 @@ async def ask_all(
         while waiting and not trouble:
             finished = waiting.pop()
             try:
-                answers[finished.pod.uid] = await _ask(client, options, finished)
+                found, complaints = dict(finished.metrics), list[str]()
+                for column, query in ((CPU, options.cpu_query), (MEMORY, options.memory_query)):
+                    try:
+                        value = found.get(column) or await _value(client, options, query, finished)
+                    except _Refused as error:
+                        complaints.append(str(error))
+                        continue
+                    if value is not None:
+                        found[column] = value
+                answers[finished.pod.uid] = Metrics(found, complaints[0] if complaints else None)
             except Away as error:
                 trouble.append(str(error))
 
@@ -128,19 +137,6 @@ async def ask_all(
     except AuditordError as error:
         trouble.append(f"prometheus: {error}")
     return answers, trouble[0] if trouble else None
-
-
-async def _ask(client: HttpClient, options: Prometheus, finished: PodToConvert) -> Metrics:
-    found, complaints = dict(finished.metrics), list[str]()
-    for column, query in ((CPU, options.cpu_query), (MEMORY, options.memory_query)):
-        try:
-            value = found.get(column) or await _value(client, options, query, finished)
-        except _Refused as error:
-            complaints.append(str(error))
-            continue
-        if value is not None:
-            found[column] = value
-    return Metrics(found, complaints[0] if complaints else None)
 
 
 async def _value(client: HttpClient, options: Prometheus, query: str, finished: PodToConvert) -> str | None:

@@ -429,7 +429,11 @@ class Run:
                         yield batch
             results = await self._watch([scope for scope in active if scope not in self._faults])
             for scope, result in results.items():
-                yield await self._take(scope, result)
+                draft, _ = await self._draft(result.events)
+                latest = max(self._checkpoint.latest_known(scope), draft.sighted, result.known_until or draft.sighted)
+                at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
+                version = None if result.ended is WatchEnd.EXPIRED else result.version
+                yield self._commit(draft, scope, Position(at, version, self._config.selector))
             more = {name for name, each in results.items() if each.ended in {WatchEnd.MORE, WatchEnd.EXPIRED}}
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
@@ -517,13 +521,6 @@ class Run:
             for scope in scopes:
                 group.start_soon(read, scope, self._checkpoint.version(scope, self._config.selector) or "")
         return found
-
-    async def _take(self, scope: str, result: WatchResult) -> Batch:
-        draft, _ = await self._draft(result.events)
-        latest = max(self._checkpoint.latest_known(scope), draft.sighted, result.known_until or draft.sighted)
-        at = min(latest, self._context.now())  # an earlier time may be from a clock that was ahead
-        version = None if result.ended is WatchEnd.EXPIRED else result.version
-        return self._commit(draft, scope, Position(at, version, self._config.selector))
 
 
 def _within(running: RunningPod, scope: str) -> bool:

@@ -402,23 +402,19 @@ async def _read_lines(
                 return
             if result.events and anyio.current_time() - waiting_since >= limits.pause.total_seconds():
                 result.known_until = now()
-            _take(line, result, scope)
+            try:
+                event = _event.decode(line)
+                decoded = _object.decode(event.object)
+            except msgspec.DecodeError as error:
+                raise Unreachable(f"{scope}: this is not an event: {error}") from error
+            if event.type == "ERROR":
+                if decoded.code == HTTPStatus.GONE:
+                    raise Expired(f"{scope}: {decoded.message}")
+                raise AuditordError(f"{scope}: the API server ended the watch: {decoded.code} {decoded.message}")
+            if event.type != "BOOKMARK":
+                result.events.append(PodEvent(event.object, gone=event.type == "DELETED"))
+            if decoded.metadata is not None and decoded.metadata.resource_version:
+                result.version = decoded.metadata.resource_version
         if silence.cancelled_caught:
             result.ended, result.known_until = WatchEnd.QUIET, now()
             return
-
-
-def _take(line: bytes, result: WatchResult, scope: str) -> None:
-    try:
-        event = _event.decode(line)
-        decoded = _object.decode(event.object)
-    except msgspec.DecodeError as error:
-        raise Unreachable(f"{scope}: this is not an event: {error}") from error
-    if event.type == "ERROR":
-        if decoded.code == HTTPStatus.GONE:
-            raise Expired(f"{scope}: {decoded.message}")
-        raise AuditordError(f"{scope}: the API server ended the watch: {decoded.code} {decoded.message}")
-    if event.type != "BOOKMARK":
-        result.events.append(PodEvent(event.object, gone=event.type == "DELETED"))
-    if decoded.metadata is not None and decoded.metadata.resource_version:
-        result.version = decoded.metadata.resource_version

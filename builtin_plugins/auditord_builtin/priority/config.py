@@ -108,7 +108,18 @@ def import_config(document: Document) -> ImportedConfig | None:
     result = ConfigImport(document, "plugins.priority")
     result.put("kind", "priority")
     result.put("interval", f"{int(document.get('frequency', 3600))}s", "frequency")
-    _import_source(result)
+    auditor, tls = result.section("auditor"), result.section("tls_config")
+    host, port = str(auditor.get("addr", "127.0.0.1")), auditor.get("port", 8000)
+    if host in _HERE:
+        result.dropped["auditor"] = "the plugin uses this daemon's own records; for another server set source: {url: …}"
+    else:
+        secure = tls.get("use_tls") in {True, "true"}
+        url = f"{'https' if secure else 'http'}://{host}:{port}"
+        result.put("source.url", url, "remove source once the records are here")
+        result.put("source.timeout", f"{int(result.document.get('timeout', 30))}s")
+        for theirs, ours in _TLS.items():
+            if secure and theirs in tls:
+                result.put(f"source.tls.{ours}", tls[theirs])
     for name in _KEPT:
         if name in document:
             value = document[name]
@@ -137,21 +148,6 @@ def _remark(document: Document, name: str) -> str:
     if name == "min_priority" and document[name] > document.get("max_priority", 1024):
         return "above max_priority, which auditord refuses; AUDITOR reversed the order"
     return ""
-
-
-def _import_source(result: ConfigImport) -> None:
-    auditor, tls = result.section("auditor"), result.section("tls_config")
-    host, port = str(auditor.get("addr", "127.0.0.1")), auditor.get("port", 8000)
-    if host in _HERE:
-        result.dropped["auditor"] = "the plugin uses this daemon's own records; for another server set source: {url: …}"
-        return
-    secure = tls.get("use_tls") in {True, "true"}
-    url = f"{'https' if secure else 'http'}://{host}:{port}"
-    result.put("source.url", url, "remove source once the records are here")
-    result.put("source.timeout", f"{int(result.document.get('timeout', 30))}s")
-    for theirs, ours in _TLS.items():
-        if secure and theirs in tls:
-            result.put(f"source.tls.{ours}", tls[theirs])
 
 
 def _import_metrics(result: ConfigImport) -> None:

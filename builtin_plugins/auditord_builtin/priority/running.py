@@ -117,30 +117,27 @@ def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) ->
         name = group.key[0]
         if name in config.group_mapping and config.components and not any(used.known for used in group.usage):
             unknown.add(str(name))
-        usage[name if isinstance(name, str) else None] += _of_group(config, group, log) / answer.ticks_per_second
+        if not config.components:
+            of_group = Fraction(group.runtime)
+        elif config.component_combination == "product":
+            of_group = _product(config, group, log)
+        else:
+            of_group = Fraction()
+            for (component, score), used in zip(config.components.items(), group.usage, strict=True):
+                if score is None:
+                    of_group += used.sums.amount_runtime
+                    continue
+                unscored = used.scores[score].unscored
+                of_group += Fraction(used.scores[score].amount_runtime) + unscored.amount_runtime
+                if unscored != aggregates.AmountSums():
+                    _warn_unscored(log, group, component, score)
+        usage[name if isinstance(name, str) else None] += of_group / answer.ticks_per_second
     if None in usage:
         log.warning("records without %s do not count for any group", " or ".join(config.group_keys))
     for name in sorted(unknown):
         needed = " or ".join(config.components)
         log.warning("group %s: records without %s have an unknown usage, which counts as 0", name, needed)
     return {name: usage.get(name, Fraction()) for name in config.group_mapping}
-
-
-def _of_group(config: PriorityConfig, group: aggregates.Group, log: Log) -> Fraction:
-    if not config.components:
-        return Fraction(group.runtime)
-    if config.component_combination == "product":
-        return _product(config, group, log)
-    total = Fraction()
-    for (component, score), used in zip(config.components.items(), group.usage, strict=True):
-        if score is None:
-            total += used.sums.amount_runtime
-            continue
-        unscored = used.scores[score].unscored
-        total += Fraction(used.scores[score].amount_runtime) + unscored.amount_runtime
-        if unscored != aggregates.AmountSums():
-            _warn_unscored(log, group, component, score)
-    return total
 
 
 def _product(config: PriorityConfig, group: aggregates.Group, log: Log) -> Fraction:

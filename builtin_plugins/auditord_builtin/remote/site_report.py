@@ -5,7 +5,7 @@ for all its sites.
 """
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from auditord.client import AsyncClient
-from auditord.client.site_reports import MOST_DAYS, DayComparison, ReportAnswer, SiteReport, day_sums, sums_query
+from auditord.client.site_reports import MOST_DAYS, DayComparison, SiteReport, day_sums, sums_query
 from auditord_hookspecs import AuditordError, PluginConfig, PluginContext, PluginKind, Secret
 from auditord_hookspecs.sources import ServerUrl, TlsFiles
 from auditord_hookspecs.wording import counted, format_list
@@ -78,7 +78,12 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
     _EXTRA.labels(context.instance).set(answer.extra)
     differing = [_described(each) for each in answer.differing if each.stored.day < today]
     if differing != (context.state or []):  # only log changes, not the same differences every minute
-        _log(differing, answer, context)
+        if not differing:
+            context.log.info("the hub has all records of the days before today")
+        else:
+            lacks = counted(answer.missing, "record")
+            remedy = f"the hub lacks {lacks} in total: see the queue and the quarantine"
+            context.log.warning("%s; %s", format_list(differing, _SHOWN, "; "), remedy)
         await context.save_state(differing)
 
 
@@ -88,15 +93,6 @@ def _described(day: DayComparison) -> str:
         for each in (day.reported, day.stored)
     )
     return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {at_hub} at the hub"
-
-
-def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext) -> None:
-    if not differing:
-        context.log.info("the hub has all records of the days before today")
-        return
-    lacks = counted(answer.missing, "record")
-    remedy = f"the hub lacks {lacks} in total: see the queue and the quarantine"
-    context.log.warning("%s; %s", format_list(differing, _SHOWN, "; "), remedy)
 
 
 KIND: Final = PluginKind(

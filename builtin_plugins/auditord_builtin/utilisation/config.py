@@ -303,7 +303,17 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("kind", "utilisation")
     _import_groups(result)
     _import_energy(result)
-    _import_components(result)
+    source = result.section("auditor")
+    named: Document = source.get("component_fields_in_record") or {}
+    for name in set(_NAMES) & set(named):
+        result.put(_NAMES[name], str(named[name]))
+    if source.get("collector_type") in _MILLISECONDS:
+        remark = "as AUDITOR's collector writes it; auditord's own collectors write seconds: s"
+        result.put("components.cpu_time_unit", "ms", remark)
+    site_field = source.get("site_meta_field")
+    if site_field:
+        keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
+        result.put("site_keys", keys, "AUDITOR required this, but used the key site regardless")
     options = result.section("utilization")
     folder = Path(str(options.get("file_path", "."))).absolute()
     result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
@@ -348,20 +358,6 @@ def _import_energy(result: ConfigImport) -> None:
         result.put("energy.watt_per_core", options["watt_per_core"])
     if options.get("co2_per_kwh") is not None:
         result.put("energy.co2_per_kwh", options["co2_per_kwh"], "kg per kWh")
-
-
-def _import_components(result: ConfigImport) -> None:
-    source = result.section("auditor")
-    named: Document = source.get("component_fields_in_record") or {}
-    for name in set(_NAMES) & set(named):
-        result.put(_NAMES[name], str(named[name]))
-    if source.get("collector_type") in _MILLISECONDS:
-        remark = "as AUDITOR's collector writes it; auditord's own collectors write seconds: s"
-        result.put("components.cpu_time_unit", "ms", remark)
-    site_field = source.get("site_meta_field")
-    if site_field:
-        keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
-        result.put("site_keys", keys, "AUDITOR required this, but used the key site regardless")
 
 
 def _list_dropped(result: ConfigImport) -> None:

@@ -250,25 +250,20 @@ class Delivery(msgspec.Struct, frozen=True):
                 self.context.show(as_text(each.report, self.mail.most_rows))
             return Undelivered()
         async with mail_server(self.mail.server) as server:
-            return await self._send_all(series, period, owed, server)
-
-    async def _send_all(
-        self, series: Series, period: Period, owed: Sequence[Addressed], server: MailServer
-    ) -> Undelivered:
-        refused: list[str] = []
-        busy: list[str] = []
-        for each in owed:
-            try:
-                await self._send(each, server)
-            except RecipientRefused as error:
-                tries = await self.state.note_refused(series, period, each.key, str(error))
-                refused.append(f"{error} (try {tries} of {MOST_TRIES})")
-            except RecipientBusy as error:
-                busy.append(str(error))
-            else:
-                await self.state.note_sent(series, period, each.key)
-                self.context.log.info("sent the report on %s to %s", period.name, each.address)
-        return Undelivered(refused, busy)
+            refused: list[str] = []
+            busy: list[str] = []
+            for each in owed:
+                try:
+                    await self._send(each, server)
+                except RecipientRefused as error:
+                    tries = await self.state.note_refused(series, period, each.key, str(error))
+                    refused.append(f"{error} (try {tries} of {MOST_TRIES})")
+                except RecipientBusy as error:
+                    busy.append(str(error))
+                else:
+                    await self.state.note_sent(series, period, each.key)
+                    self.context.log.info("sent the report on %s to %s", period.name, each.address)
+            return Undelivered(refused, busy)
 
     async def _send(self, addressed: Addressed, server: MailServer) -> None:
         instance, now = self.context.instance, self.context.now()

@@ -368,11 +368,23 @@ _PAGES: Final = jinja2.Environment(
 
 def as_html(report: Report, most_rows: int | None = None) -> str:
     """Return the HTML page, with at most ``most_rows`` groups and users of each site."""
+    totals = report.total.totals
     return _PAGES.get_template("page.html").render(
         report=report,
         most_rows=most_rows,
         title=heading(report),
-        totals=_list_totals(report.total.totals, report.benchmark),
+        totals={
+            "Jobs": f"{totals.jobs:,}",
+            "Core hours": number(totals.core_hours),
+            f"Benchmark hours (thousands, {report.benchmark})": number(totals.khs23h, 3),
+            "CPU efficiency": percent(totals.cpu_efficiency),
+            "Idle core hours": number(totals.idle_core_hours),
+            "Memory efficiency": percent(totals.memory_efficiency),
+            "Memory requested but not used (GiB h)": number(totals.idle_memory),
+            "GPU hours": number(totals.gpu_hours) if totals.gpu_hours else UNKNOWN,
+            "Energy (kWh)": number(totals.energy),
+            "CO2 (kg)": number(totals.co2),
+        },
         group_totals=report.totals(Level.GROUP_TOTAL),
         user_totals=report.totals(Level.USER_TOTAL),
         Level=Level,
@@ -384,21 +396,6 @@ def as_html(report: Report, most_rows: int | None = None) -> str:
         number=number,
         percentage=_percentage,
     )
-
-
-def _list_totals(totals: Totals, benchmark: str) -> Mapping[str, str]:
-    return {
-        "Jobs": f"{totals.jobs:,}",
-        "Core hours": number(totals.core_hours),
-        f"Benchmark hours (thousands, {benchmark})": number(totals.khs23h, 3),
-        "CPU efficiency": percent(totals.cpu_efficiency),
-        "Idle core hours": number(totals.idle_core_hours),
-        "Memory efficiency": percent(totals.memory_efficiency),
-        "Memory requested but not used (GiB h)": number(totals.idle_memory),
-        "GPU hours": number(totals.gpu_hours) if totals.gpu_hours else UNKNOWN,
-        "Energy (kWh)": number(totals.energy),
-        "CO2 (kg)": number(totals.co2),
-    }
 
 
 def _percentage(part: Fraction | None, most: Fraction) -> int:

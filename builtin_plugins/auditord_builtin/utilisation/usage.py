@@ -322,22 +322,27 @@ class Question(msgspec.Struct, frozen=True):
         names = self.config.components
         usage = dict(zip(names.names, group.usage, strict=True))
         known = {name for name, present in zip(self._apart, group.key[3:], strict=False) if present}
-        jobs = _cores(group.records, usage[names.cores], self.config.benchmark)
+        cores = usage[names.cores]
+        score = cores.scores[self.config.benchmark]
+        unknown = (None, Decimal())  # AUDITOR writes 0 for an unknown score
+        jobs = Usage(
+            jobs=group.records,
+            coreless_jobs=0 if cores.known else group.records,  # the query groups by the presence of cores
+            core_time=cores.sums.amount_runtime,
+            benchmark_time=Fraction(score.amount_runtime),
+            unscored_core_time=sum(score.by_value[each].amount_runtime for each in unknown if each in score.by_value),
+        )
         if names.gpus is not None:
             jobs += Usage(gpu_time=usage[names.gpus].sums.amount_runtime)
         if names.cpu_time is not None and {names.cpu_time, names.cores} <= known:
             per_second = _MILLISECONDS if names.cpu_time_unit is TimeUnit.MILLISECONDS else 1
             cpu_time = Fraction(usage[names.cpu_time].sums.amount, per_second)
             jobs += Usage(timed_core_time=jobs.core_time, cpu_time=cpu_time)
-        return jobs + self._memory(usage, known) + self._energy(site, group, usage, known)
-
-    def _memory(self, usage: Mapping[str, UsageSums], known: set[str]) -> Usage:
-        names = self.config.components
-        if names.memory is None or names.memory_peak is None or not {names.memory, names.memory_peak} <= known:
-            return Usage()
-        requested = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
-        used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
-        return Usage(memory_time=Fraction(requested), memory_used_time=Fraction(used))
+        if names.memory is not None and names.memory_peak is not None and {names.memory, names.memory_peak} <= known:
+            requested = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
+            used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
+            jobs += Usage(memory_time=Fraction(requested), memory_used_time=Fraction(used))
+        return jobs + self._energy(site, group, usage, known)
 
     def _energy(self, site: str | None, group: Group, usage: Mapping[str, UsageSums], known: set[str]) -> Usage:
         names = self.config.components
@@ -370,15 +375,3 @@ def rename_group(group: str | None, rules: Sequence[NameRule]) -> str | None:
                 name = name.replace(f"{{{number}}}", text)
             return name
     return group
-
-
-def _cores(records: int, cores: UsageSums, benchmark: str) -> Usage:
-    score = cores.scores[benchmark]
-    unknown = (None, Decimal())  # AUDITOR writes 0 for an unknown score
-    return Usage(
-        jobs=records,
-        coreless_jobs=0 if cores.known else records,  # the query groups by the presence of cores
-        core_time=cores.sums.amount_runtime,
-        benchmark_time=Fraction(score.amount_runtime),
-        unscored_core_time=sum(score.by_value[each].amount_runtime for each in unknown if each in score.by_value),
-    )

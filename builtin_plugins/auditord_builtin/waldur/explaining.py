@@ -77,7 +77,18 @@ async def shares(
     window = Window(month.window.start, min(month.window.stop, as_of))
     if window.stop <= window.start:
         return
-    for key, where in await _conditions(config, records, account, window, as_of):
+    accounts = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
+    names = {str(group.key[0]) for group in (await records.aggregate(accounts)).groups if group.key[0] is not None}
+    spelt = tuple(sorted(name for name in names if fold_name(name) == fold_name(account)))
+    began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
+    ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
+    conditions = [  # each with its label key, since a condition tests only one key
+        (key, query.AllOf((query.MetaContainsAny(key, spelt), began, phase)))
+        for key in config.account_meta
+        for phase in (ended, query.IsOpen())
+        if spelt
+    ]
+    for key, where in conditions:
         async with records.stream(RecordQuery(where=where, order=query.Order(query.SortField.STOP))) as found:
             async for record in found:
                 share = _compute_share(config, record, window, as_of)
@@ -119,23 +130,6 @@ async def explain(
 
 def _format_amounts(amounts: Mapping[str, Decimal]) -> str:
     return ", ".join(f"{component} {each}" for component, each in amounts.items()) or "nothing"
-
-
-async def _conditions(
-    config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
-) -> list[tuple[str, query.Condition]]:
-    """Return conditions for the account's records, each with its label key, since a condition tests only one key."""
-    accounts = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
-    names = {str(group.key[0]) for group in (await records.aggregate(accounts)).groups if group.key[0] is not None}
-    spelt = tuple(sorted(name for name in names if fold_name(name) == fold_name(account)))
-    began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
-    ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
-    return [
-        (key, query.AllOf((query.MetaContainsAny(key, spelt), began, phase)))
-        for key in config.account_meta
-        for phase in (ended, query.IsOpen())
-        if spelt
-    ]
 
 
 def _compute_share(config: WaldurConfig, record: Record, window: Window, as_of: datetime) -> Share:

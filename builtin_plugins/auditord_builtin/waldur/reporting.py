@@ -245,12 +245,6 @@ class _Report:
         self._summary.count_refused(len(plan.resources) - len(resources))
         outcome = await self._report.write(replace(plan, resources=resources))
         self._summary.show_outcome(month, planned, outcome)
-        self._record(month, outcome)
-        if outcome.stopped is not None:
-            raise outcome.stopped
-
-    def _record(self, month: BillingMonth, outcome: MonthOutcome) -> None:
-        """Record the problems and refusals of a month, and the resources without problems."""
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
@@ -261,6 +255,8 @@ class _Report:
                     self._summary.problems.append(f"{name}: {text}")
                 if resource.tried and not resource.problems:
                     self._state.record_amounts(str(month), resource.plan)
+        if outcome.stopped is not None:
+            raise outcome.stopped
 
 
 _CHECK_TIMEOUT: Final = timedelta(seconds=20)

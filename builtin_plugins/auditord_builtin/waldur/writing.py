@@ -257,28 +257,24 @@ class UserWriting:
                 by_component[component][name] = amount
         for component, by_user in by_component.items():
             if (row := self._find_row(resource, component)) is not None:
-                await self._write_users_below(resource, component, row, by_user)
+                usages: list[UserUsage] = []
+                for name, amount in by_user.items():
+                    found, link = self._reported.get((row, name)), self._plan.links.get(name)
+                    if not 0 < len(name) <= MAX_USERNAME:
+                        resource.problems.append(
+                            f"user {name!r}: Waldur accepts names of 1 to {MAX_USERNAME} characters"
+                        )
+                    elif found is None or found.usage != amount or (found.user is None and link is not None):
+                        usages.append(user_usage(name, self._plan.moment, amount, link))
+                try:
+                    reasons = await self._client.set_user_usages(row, usages)
+                except Refused as error:
+                    if error.about_a_closed_month:
+                        resource.lost = {f"{component} of {each.username}": Decimal(each.usage) for each in usages}
+                    raise
+                resource.users += len(usages) - len(reasons)
+                resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
         return resource.users > before
-
-    async def _write_users_below(
-        self, resource: ResourceOutcome, component: str, row: UUID | str, amounts: Mapping[str, Decimal]
-    ) -> None:
-        """Write the amounts that differ from Waldur's."""
-        usages: list[UserUsage] = []
-        for name, amount in amounts.items():
-            found, link = self._reported.get((row, name)), self._plan.links.get(name)
-            if not 0 < len(name) <= MAX_USERNAME:
-                resource.problems.append(f"user {name!r}: Waldur accepts names of 1 to {MAX_USERNAME} characters")
-            elif found is None or found.usage != amount or (found.user is None and link is not None):
-                usages.append(user_usage(name, self._plan.moment, amount, link))
-        try:
-            reasons = await self._client.set_user_usages(row, usages)
-        except Refused as error:
-            if error.about_a_closed_month:
-                resource.lost = {f"{component} of {each.username}": Decimal(each.usage) for each in usages}
-            raise
-        resource.users += len(usages) - len(reasons)
-        resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
 
     def _find_row(self, resource: ResourceOutcome, component: str) -> UUID | str | None:
         rows = self._rows.get((resource.plan.uuid, component), ())

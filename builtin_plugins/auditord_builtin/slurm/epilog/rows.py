@@ -68,25 +68,16 @@ def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
     if not _NOBODY.isdisjoint({columns["User"], columns["Group"]}):
         return None
     try:
-        allocated = _resources(columns["AllocTRES"])
+        allocated, text = "", columns["AllocTRES"]
+        if not is_missing(text):  # as ``sacct --noconvert`` prints them: sorted, with memory in MiB
+            pairs = [part.partition("=") for part in text.split(",")]
+            sizes = {value: parse_size(value) / _MEBIBYTE for name, _, value in pairs if name == "mem"}
+            texts = (f"{sizes[value].normalize():f}M" if name == "mem" else value for name, _, value in pairs)
+            allocated = ",".join(sorted(f"{pair[0]}={value}" for pair, value in zip(pairs, texts, strict=True)))
     except InvalidRecord:
         return None
     same = {"AllocNodes": columns["NNodes"], "AllocCPUS": columns["NCPUS"]}
     return {"JobIDRaw": raw_id, "JobID": job_id, **columns, **same, "AllocTRES": allocated}
-
-
-def _resources(text: str) -> str:
-    """Return the resources as ``sacct --noconvert`` prints them: sorted, with memory in MiB.
-
-    Raises:
-        InvalidRecord: the memory cannot be read.
-    """
-    if is_missing(text):
-        return ""
-    pairs = [part.partition("=") for part in text.split(",")]
-    sizes = {value: parse_size(value) / _MEBIBYTE for name, _, value in pairs if name == "mem"}
-    texts = (f"{sizes[value].normalize():f}M" if name == "mem" else value for name, _, value in pairs)
-    return ",".join(sorted(f"{pair[0]}={value}" for pair, value in zip(pairs, texts, strict=True)))
 
 
 SQUEUE_FORMAT: Final = f"--Format={','.join(f'{name}:{width}|' for name, width in _WIDTHS.items())}"
