@@ -308,10 +308,19 @@ class Edits(msgspec.Struct, frozen=True):
         merged = {**(record.meta or {}), **{key: tuple(new) for key, new in values.items()}}
         changed = list(record.components)
         for text in self.components:
-            name, equals, amount = text.rpartition("=")
-            if not (name and equals and amount.isascii() and amount.isdigit()):
+            name, equals, digits = text.rpartition("=")
+            if not (name and equals and digits.isascii() and digits.isdigit()):
                 raise click.BadParameter(f"'{text}' is not NAME=AMOUNT, a whole number", param_hint="--component")
-            _set_amount(changed, name, int(amount))
+            amount = int(digits)
+            places = [place for place, component in enumerate(changed) if component.name == name]
+            if len(places) > 1:
+                raise InvalidRecord(
+                    f"the record has several components {name!r}: give the whole record with --from-file"
+                )
+            if places:
+                changed[places[0]] = msgspec.structs.replace(changed[places[0]], amount=amount)
+            else:
+                changed.append(Component(name, amount, ()))
         return msgspec.structs.replace(
             record,
             start_time=self.start_time or record.start_time,
@@ -319,13 +328,3 @@ class Edits(msgspec.Struct, frozen=True):
             meta={key: value for key, value in merged.items() if value or key not in values} or None,
             components=tuple(changed),
         )
-
-
-def _set_amount(components: list[Component], name: str, amount: int) -> None:
-    places = [place for place, component in enumerate(components) if component.name == name]
-    if len(places) > 1:
-        raise InvalidRecord(f"the record has several components {name!r}: give the whole record with --from-file")
-    if places:
-        components[places[0]] = msgspec.structs.replace(components[places[0]], amount=amount)
-    else:
-        components.append(Component(name, amount, ()))

@@ -55,23 +55,21 @@ class Table:
         """
         rows = [(tuple(escape(each.title) for each in self.columns), True), *self._rows]
         widths = [max(_width(cells[at]) for cells, _ in rows) for at in range(len(self.columns))]
-        limits = [min(each, _LONG) for each in widths] if most is None else self._shrunk(widths, most)
+        if most is None:
+            limits = [min(each, _LONG) for each in widths]
+        else:
+            limits = list(widths)
+            yielding = [at for at, column in enumerate(self.columns) if not column.whole]
+            while sum(limits) + len(_GAP) * (len(limits) - 1) > most and yielding:
+                widest = max(yielding, key=limits.__getitem__)
+                if limits[widest] == 1:
+                    break
+                limits[widest] -= 1
         for cells, bold in rows:
             folded = [_fold(cell, limit, most is not None) for cell, limit in zip(cells, limits, strict=True)]
             for parts in zip_longest(*folded, fillvalue=""):
                 aligned = map(_align, parts, limits, self.columns)
                 yield _GAP.join(aligned).rstrip(), bold
-
-    def _shrunk(self, widths: Sequence[int], most: int) -> Sequence[int]:
-        """Return the widths of the columns after shrinking the widest ones to fit."""
-        found = list(widths)
-        yielding = [at for at, column in enumerate(self.columns) if not column.whole]
-        while sum(found) + len(_GAP) * (len(found) - 1) > most and yielding:
-            widest = max(yielding, key=found.__getitem__)
-            if found[widest] == 1:
-                break
-            found[widest] -= 1
-        return found
 
 
 def new_table(*titles: str) -> Table:

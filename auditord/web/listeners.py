@@ -50,23 +50,13 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    _load(context, tls)
-    return context
-
-
-def fingerprint(tls: ListenTls) -> Fingerprint:
-    """Return the fingerprint of the current files."""
-    return [_of_file(path) for path in tls.files]
-
-
-def _load(context: ssl.SSLContext, tls: ListenTls) -> None:
     try:
         context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
     except (OSError, ssl.SSLError) as error:
         files = tls.certificate if tls.key is None else f"{tls.certificate} with the key {tls.key}"
         raise ConfigurationError(f"api.listen: cannot use the certificate {files}: {_words(error)}") from error
     if tls.client_ca is None:
-        return
+        return context
     try:
         context.load_verify_locations(cafile=tls.client_ca)
     except (OSError, ssl.SSLError) as error:
@@ -75,6 +65,12 @@ def _load(context: ssl.SSLContext, tls: ListenTls) -> None:
     # A resumed session would present a certificate that was verified earlier, perhaps by other authorities.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
+    return context
+
+
+def fingerprint(tls: ListenTls) -> Fingerprint:
+    """Return the fingerprint of the current files."""
+    return [_of_file(path) for path in tls.files]
 
 
 def _no_password() -> str:
@@ -203,17 +199,17 @@ def _unix(address: UnixListen) -> list[socket.socket]:
             os.close(descriptor)
     except OSError as error:
         sock.close()
-        raise ConfigurationError(f"cannot listen on '{address}': {_unix_failure(error)}") from error
+        if error.errno is not None:
+            reason = f"{error.strerror}: the folder must exist and be writable"
+        else:  # Python refuses paths that are too long for the kernel
+            reason = (
+                f"{error}: at most 107 bytes, so use a shorter path (in api.listen, or state_dir for its control.sock)"
+            )
+        raise ConfigurationError(f"cannot listen on '{address}': {reason}") from error
     except ConfigurationError:
         sock.close()
         raise
     return [sock]
-
-
-def _unix_failure(error: OSError) -> str:
-    if error.errno is None:  # Python refuses paths that are too long for the kernel
-        return f"{error}: at most 107 bytes, so use a shorter path (in api.listen, or state_dir for its control.sock)"
-    return f"{error.strerror}: the folder must exist and be writable"
 
 
 def _remove_stale(address: UnixListen) -> None:

@@ -67,8 +67,13 @@ class Proxies:
             return request
         if (forwarded := self._read(request)) is None:
             return request
-        is_host = _HOST.fullmatch(forwarded.host) is not None and forwarded.host != request.headers.get("Host")
-        clone = partial(request.clone, headers=_with_host(request, forwarded.host)) if is_host else request.clone
+        clone = request.clone
+        if _HOST.fullmatch(forwarded.host) is not None and forwarded.host != request.headers.get("Host"):
+            # Non-UTF-8 bytes are replaced, because a copy cannot hold them.
+            sent = request.headers.items()
+            headers = CIMultiDict((name, value.encode("utf-8", "replace").decode()) for name, value in sent)
+            headers["Host"] = forwarded.host
+            clone = partial(request.clone, headers=headers)
         scheme = forwarded.scheme.lower()
         address: Address | None = None  # the last that is not a proxy's, or the first if all are
         for each in reversed(forwarded.clients):
@@ -124,10 +129,3 @@ def _address(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
-
-
-def _with_host(request: web.BaseRequest, host: str) -> CIMultiDict[str]:
-    """Return the headers with another ``Host``. Non-UTF-8 bytes are replaced, because a copy cannot hold them."""
-    headers = CIMultiDict((name, value.encode("utf-8", "replace").decode()) for name, value in request.headers.items())
-    headers["Host"] = host
-    return headers

@@ -128,7 +128,7 @@ def _keys_of(name: str, *always: str) -> BeforeValidator:
 
     def fill(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
         if value not in ((), []):
-            return (value,) if isinstance(value, str) else value
+            return _wrap_string(value)
         context: Any = info.context  # Any: the host passes {"labels": the section}; a test may pass anything
         labels: Any = context.get("labels") if context else None
         key: Any = cast("Mapping[str, Any]", labels).get(name) if isinstance(labels, Mapping) else None

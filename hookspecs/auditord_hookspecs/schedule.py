@@ -39,16 +39,13 @@ class _Field(msgspec.Struct, frozen=True):
             raise ValueError(f"'{text}' is not a valid {self.name}")
         first = self.least if match[1] == "*" else self._number(match[1])
         open_ended = match[1] == "*" or (match[3] and not match[2])
-        last = self.most if open_ended else self._last(match[2] or match[1], first)
+        last = self.most if open_ended else self._number(match[2] or match[1])
+        if first and last == 0 and self.names == _DAYS:  # a week that ends on Sunday (``mon-sun``) ends on day 7
+            last = 7
         step = int(match[3] or 1)
         if first > last or not 0 < step <= self.most - self.least:
             raise ValueError(f"'{text}' is not a range of {self.name}s")
         return range(first, last + 1, step)
-
-    def _last(self, text: str, first: int) -> int:
-        """Return the end of a range; a week that ends on Sunday (``mon-sun``) ends on day 7."""
-        last = self._number(text)
-        return 7 if first and last == 0 and self.names == _DAYS else last
 
     def _number(self, text: str) -> int:
         value = self.names.index(text) + self.least if text in self.names else -1

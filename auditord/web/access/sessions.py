@@ -135,7 +135,10 @@ class Sessions(msgspec.Struct, frozen=True):
         if known is not None:
             return known
         opened = self.open(request.cookies.get(self.name(request), ""), self.length)
-        session = None if opened is None else _decode(opened)
+        try:
+            session = None if opened is None else msgspec.json.decode(opened, type=Session)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            session = None
         if session is None or session.session_id in self.kept.ended:
             return None
         request[_SESSION] = session
@@ -215,10 +218,3 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
 def _require_key(key: str) -> None:
     if len(urlsafe_b64decode(key)) != _KEY_BYTES:
         raise ValueError(f"it does not have {_KEY_BYTES} bytes")
-
-
-def _decode(content: bytes) -> Session | None:
-    try:
-        return msgspec.json.decode(content, type=Session)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

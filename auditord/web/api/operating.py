@@ -6,7 +6,7 @@ input, which may contain personal data.
 
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
@@ -212,7 +212,13 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         """Close open records."""
         wanted = await decode_body(request, changes.ClosingsWanted)
         with _invalid_refused():
-            closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
+            closings = list[Closing]()
+            for each in wanted.closings:
+                if (each.stop_time is None) == (each.runtime is None):
+                    raise InvalidRecord(f"for {each.record_id!r}, give either 'stop_time' or 'runtime'")
+                runtime = timedelta(seconds=each.runtime or 0)
+                stop = runtime if each.stop_time is None else parse_time(each.stop_time)
+                closings.append(Closing(each.record_id, stop))
             note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.close(closings, note))
 
@@ -261,12 +267,6 @@ def note_of(request: web.BaseRequest, reason: str, by: str | None) -> Note:
     if principal is None:
         return Note(reason, by or peer_name(request))
     return Note(reason, f"{by} ({principal})" if by else principal)
-
-
-def _stop(wanted: changes.ClosingWanted) -> datetime | timedelta:
-    if (wanted.stop_time is None) == (wanted.runtime is None):
-        raise InvalidRecord(f"for {wanted.record_id!r}, give either 'stop_time' or 'runtime'")
-    return timedelta(seconds=wanted.runtime or 0) if wanted.stop_time is None else parse_time(wanted.stop_time)
 
 
 @contextmanager

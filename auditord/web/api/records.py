@@ -170,7 +170,10 @@ def read_listing(raw: str, accept: str) -> Listing:
     """
     given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format", "include", SOURCE])
     with about("sort_by"):
-        order = _order(given.get("sort_by", ()))
+        sort_by = given.get("sort_by", ())
+        if len(sort_by) > 1:
+            raise InvalidQuery("give 'sort_by' once, with [asc] or [desc]")
+        order = read_order(sort_by) if sort_by else _BY_START
     with about("format"):
         word = FORMAT.read("format", given.get("format", ()))
         if word is None:
@@ -186,12 +189,6 @@ def read_listing(raw: str, accept: str) -> Listing:
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
     return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, released), form, page, raw, is_lake(given))
-
-
-def _order(given: Given) -> Order:
-    if len(given) > 1:
-        raise InvalidQuery("give 'sort_by' once, with [asc] or [desc]")
-    return read_order(given) if given else _BY_START
 
 
 def _behind(given: Given, order: Order) -> Iterator[Condition]:

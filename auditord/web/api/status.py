@@ -105,7 +105,10 @@ class StatusHandlers(msgspec.Struct, frozen=True):
             spool=spool,
             records=await self._count("total"),
             differences=await self._count("differences"),
-            queues=[_queue(sender, statistics) for sender in statistics.queues],
+            queues=[
+                Queue(sender, queue.entries, _time(queue.oldest), queue.attempts)
+                for sender, queue in statistics.queues.items()
+            ],
             quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in statistics.quarantined.items()],
             gaps={site: format_time(last) for site, last in self.health.gaps.items()},
             failing=failing,
@@ -132,6 +135,7 @@ async def _part(check: Callable[[], Awaitable[object]]) -> Part:
 
 
 def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enabled: bool) -> Instance:
+    turn = held.get(task.task) if task.section == "plugins" else None
     return Instance(
         name=task.task,
         kind=task.kind,
@@ -143,29 +147,19 @@ def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enable
         last_success=_time(task.last_success),
         failures=task.failures,
         last_error=task.last_error,
-        last_runs=[_run(run) for run in last],
-        turn=_turn(held[task.task]) if task.section == "plugins" and task.task in held else None,
+        last_runs=[
+            Run(
+                started=format_time(run.started),
+                seconds=run.duration.total_seconds(),
+                error=run.error,
+                records=run.records,
+                quarantined=run.quarantined,
+                skipped=dict(run.skipped),
+            )
+            for run in last
+        ],
+        turn=None if turn is None else HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired),
     )
-
-
-def _turn(turn: memory.HeldTurn) -> HeldTurn:
-    return HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)
-
-
-def _run(last: LastRun) -> Run:
-    return Run(
-        started=format_time(last.started),
-        seconds=last.duration.total_seconds(),
-        error=last.error,
-        records=last.records,
-        quarantined=last.quarantined,
-        skipped=dict(last.skipped),
-    )
-
-
-def _queue(sender: str, statistics: SpoolStatistics) -> Queue:
-    queue = statistics.queues[sender]
-    return Queue(sender, queue.entries, _time(queue.oldest), queue.attempts)
 
 
 def _time(moment: datetime | None) -> str | None:

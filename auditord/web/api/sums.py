@@ -39,7 +39,7 @@ from auditord.web.limits import (
     MOST_ZONED,
 )
 from auditord.web.operations import Operation, Parameter
-from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
+from auditord.web.record_query import InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, client_key, read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs import (
@@ -51,7 +51,7 @@ from auditord_hookspecs import (
     Window,
     aggregates,
 )
-from auditord_hookspecs.aggregates import SUMS_PER_GROUP, LakeSnapshot
+from auditord_hookspecs.aggregates import SUMS_PER_GROUP
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
@@ -148,7 +148,10 @@ def read_sums_query(raw: str) -> SumsQuery:
         dimensions = tuple(map(_dimension, names))
     with about("usage"):
         usage = _usages(USAGE.read("usage", given.get("usage", ())))
-    moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
+    moments: dict[str, datetime | None] = {}
+    for name in _MOMENTS:
+        with about(name):
+            moments[name] = INSTANT.read(name, given.get(name, ()))
     zoned = [each for each in dimensions if isinstance(each, aggregates.CalendarPeriod) and each.zone != UTC_NAME]
     parts = (1 + len(usage)) * (1 if moments["as_of"] is None else 2)
     for count, most, what in (
@@ -241,11 +244,6 @@ def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
     return tuple([ComponentUsage(component, tuple(known)) for component, known in scores.items()])
 
 
-def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
-    with about(name):
-        return name, INSTANT.read(name, given)
-
-
 class SumsHandler(msgspec.Struct, frozen=True):
     """Handles queries for sums."""
 
@@ -289,17 +287,14 @@ class SumsHandler(msgspec.Struct, frozen=True):
             part = groups[first : first + _GROUPS_AT_ONCE]
             yield [begin, await self.answers.places.run(partial(_write_groups, asked, part))]
             begin = b","
-        yield [b"" if groups else begin, b'],"snapshot":', msgspec.json.encode(_snapshot(found.snapshot)), b"}"]
+        snapshot = None
+        if (of_lake := found.snapshot) is not None:
+            snapshot = SummedSnapshot(str(of_lake.number), format_time(of_lake.committed_at), of_lake.is_complete)
+        yield [b"" if groups else begin, b'],"snapshot":', msgspec.json.encode(snapshot), b"}"]
 
 
 def _write_groups(asked: SumsQuery, groups: Sequence[aggregates.Group]) -> bytes:
     return b",".join([msgspec.json.encode(_group(asked, each)) for each in groups])
-
-
-def _snapshot(snapshot: LakeSnapshot | None) -> SummedSnapshot | None:
-    if snapshot is None:
-        return None
-    return SummedSnapshot(str(snapshot.number), format_time(snapshot.committed_at), snapshot.is_complete)
 
 
 def _group(asked: SumsQuery, group: aggregates.Group) -> GroupSums:
@@ -332,12 +327,11 @@ def _usage(usage: aggregates.UsageSums) -> UsedComponent:
 def _format_scores(sums: aggregates.ScoreSums) -> ScoredAmounts:
     unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
     scored = {value: each for value, each in sums.by_value.items() if value is not None}
-    by_value = [_value(value, scored[value]) for value in sorted(scored)]
+    by_value = [
+        ScoreValueAmounts(_format(value), scored[value].amount, scored[value].amount_runtime)
+        for value in sorted(scored)
+    ]
     return ScoredAmounts(_format(sums.amount), _format(sums.amount_runtime), unscored, by_value)
-
-
-def _value(value: Decimal, sums: aggregates.AmountSums) -> ScoreValueAmounts:
-    return ScoreValueAmounts(_format(value), sums.amount, sums.amount_runtime)
 
 
 def _format(number: Decimal) -> str:

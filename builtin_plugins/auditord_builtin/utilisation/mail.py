@@ -124,7 +124,9 @@ class MailServer:
     def _send(self, message: EmailMessage) -> None:
         where = f"mail server {self._server.host}:{self._server.port_number}"
         try:
-            self._open().send_message(message)
+            if self._connection is None:
+                self._connection = _connect(self._server)
+            self._connection.send_message(message)
         except smtplib.SMTPRecipientsRefused as error:
             ((code, text),) = error.recipients.values()
             raise _refusal(f"{message['To']}: {where} says {code} {_text(text)}", code) from error
@@ -136,11 +138,6 @@ class MailServer:
             if connection is not None:
                 connection.close()
             raise _fault(where, error) from error
-
-    def _open(self) -> smtplib.SMTP:
-        if self._connection is None:
-            self._connection = _connect(self._server)
-        return self._connection
 
 
 @asynccontextmanager
