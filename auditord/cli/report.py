@@ -37,7 +37,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Order, SortField, Window, match_stopped
+from auditord_hookspecs.query import AllOf, Condition, Order, SortField, Window, match_stopped
 from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
@@ -90,6 +90,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
         period: the name of the period of the stop times.
         zone: the time zone of the calendar; None for ``ui.timezone`` or, with ``url``, UTC.
         filters: labels and values that records must have.
+        among: further filters, in the grammar of the API.
         co2_per_kwh: the CO2 per kWh, in kg; None for the configured value.
         url: the server to query; None for the store of this host.
         token_file: contains a token for the server.
@@ -100,6 +101,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
     until: datetime | None
     zone: str | None
     filters: tuple[tuple[str, str], ...]
+    among: str
     score: str
     co2_per_kwh: float | None
     url: str | None
@@ -162,6 +164,13 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             help="Only records with this site, group, user or value of a meta key; LABEL= selects records without one. "
             "Repeat it to require several.",
         ),
+        click.option(
+            "--where",
+            "among",
+            default="",
+            metavar="QUERY",
+            help="Only records with these filters of the API, such as 'component[Cores][gte]=64&runtime[gte]=60'.",
+        ),
         click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
         click.option(
             "--co2-per-kwh",
@@ -202,11 +211,24 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _among(text: str) -> Condition:
+    if not text:
+        return AllOf()
+    from auditord.web.api.operation import read_given  # noqa: PLC0415 aiohttp, only for these filters
+    from auditord.web.api.records import FILTERS  # noqa: PLC0415 the same
+    from auditord.web.record_query import InvalidQuery, read_conditions  # noqa: PLC0415 the same
+
+    try:
+        return AllOf(read_conditions(read_given(text, FILTERS), FILTERS))
+    except InvalidQuery as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+
+
 def query_report(
     options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
 ) -> Answered:
     """Query the sums and make the report."""
-    wanted = Question(measures, by, unit, filters=options.filters, score=options.score)
+    wanted = Question(measures, by, unit, filters=options.filters, score=options.score, among=_among(options.among))
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from auditord.reporting.questions import Question
-from auditord_hookspecs.query import Window
+from auditord_hookspecs.query import AllOf, Window
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -70,6 +70,8 @@ def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -
     filters: Mapping[str, str] = dict(question.filters)
     if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
         return None
+    if question.among != AllOf():
+        return None  # a pledge is for all jobs of a site or group
     score = question.score if question.measures[0].scored else None
     asked = Scope(filters.get("site"), filters.get("group"))
     found = [each for each in pledges if each.score == score and asked.includes(each.scope)]

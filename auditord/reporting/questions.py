@@ -68,6 +68,7 @@ class Question(msgspec.Struct, frozen=True):
         co2_per_kwh: the CO2 that the grid emits per kWh, in kg; None if unknown.
         labels: the requested rows (the answer may have others as well); None for all rows.
         now: the current time, if unfinished bins should be marked as partial.
+        among: a further condition on the records.
     """
 
     measures: tuple[Measure, ...]
@@ -81,6 +82,7 @@ class Question(msgspec.Struct, frozen=True):
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None
     now: datetime | None = None
+    among: Condition = AllOf()
 
     @property
     def needs_cpu_time(self) -> bool:
@@ -95,6 +97,8 @@ class Question(msgspec.Struct, frozen=True):
             conditions += match_stopped(self.window).conditions
         if self.labels is not None and self.by is not None:
             conditions.append(MetaContainsAny(self.keys.key(self.by), self.labels))
+        if self.among != AllOf():
+            conditions.append(self.among)
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:

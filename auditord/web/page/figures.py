@@ -5,7 +5,7 @@ The API and the command line answer the same questions (:class:`auditord.reporti
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
+from auditord.reporting.periods import FIRST_DAY, LAST_DAY, check_day, previous_period, up_to_same_day, year_before
 from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
@@ -25,7 +25,7 @@ from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, format_change, format_figure, with_unit
-from auditord.web.page.query_string import View
+from auditord.web.page.query_string import ALL_TIME, USAGE, View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
@@ -74,6 +74,25 @@ class Figures(msgspec.Struct, frozen=True):
     def question(self, view: View, now: datetime) -> Question:
         """Return the question that a view answers, in the time zone of ``now``."""
         return replace(view.question(now, self.keys), co2_per_kwh=self.co2_per_kwh)
+
+    async def settle(self, request: web.BaseRequest, view: View, now: datetime) -> View:
+        """Return the view with the days of its period, if only the records tell them.
+
+        Raises:
+            InvalidQuery: the first record stopped on a day that no period has.
+        """
+        if view.period != ALL_TIME:
+            return view
+        among = view.where(now.tzinfo or UTC)
+        query = Question((MEASURES["jobs"],), filters=view.filters, keys=self.keys, among=among).query()
+        async with self.places.few(client_key(request), self._sums(request), query) as found:
+            stops = [moment for each in found.groups for moment in (each.first_stop, each.last_stop)] or [now]
+        try:
+            first, last = (check_day(moment.astimezone(now.tzinfo)).date() for moment in (min(stops), max(stops)))
+        except (OverflowError, ValueError) as error:
+            raise InvalidQuery(f"{error}: choose other dates", "period") from error
+        start, stop = (datetime.combine(day, time.min, now.tzinfo) for day in (first, last + timedelta(days=1)))
+        return replace(view, span=Window(start, stop))
 
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
         """Return the report for the sender of a request.
@@ -334,8 +353,6 @@ def change(present: Figure, former: Figure) -> Fraction | None:
 
 
 _RANKED: Final = 20
-_JOBS: Final = "/jobs"
-_KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 
 
 class Charts(msgspec.Struct, frozen=True):
@@ -386,16 +403,17 @@ class Charts(msgspec.Struct, frozen=True):
 
     def _records(self, report: Report, view: View, label: str | None) -> str:
         """Return the URL of the list of a label's records, ready for the days of a bin to be appended."""
-        chosen = View({key: value for key, value in view.given.items() if key in _KEPT}, view.labels)
         by = report.question.by
-        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrow(_JOBS, by, label))
+        chosen = view if label is None or by is None else view.narrow(by, label, report.question.keys)
+        url = self.path(chosen.jobs(**{"period": None, "from": None, "to": None}))
         return f"{url}&" if "?" in url else f"{url}?"
 
     def _rank(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
         unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
         for row in report.rows[:_RANKED]:
             name, value, label = self.name(row, report), row.total[0].value, row.label
-            link = None if label is None or view.by == "size" else self.path(view.narrow("/usage", view.by, label))
+            narrowed = None if label is None or view.by == "size" else view.narrow(view.by, label, report.question.keys)
+            link = None if narrowed is None else self.path(narrowed.url(USAGE))
             figure, size = format_figure(row.total[0], unit), nearest_float(value or Fraction(0))
             found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
         return found
@@ -443,7 +461,7 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
 def zoom(view: View, first: date, end: date) -> str:
     """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive)."""
     last = end - timedelta(days=1)
-    return view.url("/usage", **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
+    return view.url(USAGE, **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
 
 
 def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:

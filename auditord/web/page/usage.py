@@ -2,19 +2,20 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from importlib.util import find_spec
 from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.client.aggregates import target
-from auditord.reporting import Figure, Question, Report, Row
+from auditord.reporting import Figure, LabelKeys, Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
@@ -25,7 +26,22 @@ from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, moves, name_of_bin
 from auditord.web.page.numbers import format_figure, percent, with_unit
-from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, NO_BIN, View, read_view
+from auditord.web.page.query_string import (
+    ALL_TIME,
+    AUTOMATIC,
+    CHARTS,
+    DAYS,
+    GROUPS,
+    NO_BIN,
+    View,
+    chips,
+    form_of,
+    is_sent_form,
+    pieces_of,
+    read_view,
+    tidy,
+)
+from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
@@ -66,8 +82,9 @@ class UsageFiles(msgspec.Struct, frozen=True):
         asked = read_target(request.raw_path)
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
-        question = self.figures.question(view, self.figures.now(view.zone))
-        figures = self.figures.of(view.source)
+        now, figures = self.figures.now(view.zone), self.figures.of(view.source)
+        view = await figures.settle(request, view, now)
+        question = figures.question(view, now)
         headers = {
             "Content-Type": _TYPES[form],
             "Content-Disposition": f'attachment; filename="usage.{form}"',
@@ -161,7 +178,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def _what(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         unit, pledged = view.measure.unit, self.describe_pledge(report, pledges)
         total = with_unit(format_figure(report.total[0], unit), unit)
-        filters = [f"{name}: {value}" for name, value in view.filters]
+        given = [f"{name}={quote_plus(value)}" for name, value in view.filters]
+        filters = [each.text for each in chips([*given, *view.conditions])]
         return " · ".join([total, *filters, *([] if pledged is None else [pledged])])
 
 
@@ -174,7 +192,6 @@ def _join_pieces(pieces: Iterator[str]) -> bytes:
     return "".join(taken).encode()
 
 
-PATH: Final = "/usage"
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MOST_CELLS: Final = 5_000
@@ -200,19 +217,23 @@ class UsagePage(msgspec.Struct, frozen=True):
     labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the page."""
-        view = read_view(read_target(request.raw_path).query)
-        now = self.figures.now(view.zone)
-        question = self.figures.question(view, now)
-        figures, window = self.figures.of(view.source), view.window(now)
+        """Show the page. A submitted form is first redirected to the URL of its view."""
+        pieces = pieces_of(read_target(request.raw_path).query)
+        if is_sent_form(pieces):
+            return self.renderer.redirect(f"{PATH}?{tidy(pieces)}")
+        view = read_view("&".join(pieces))
+        now, figures = self.figures.now(view.zone), self.figures.of(view.source)
+        zone = zone_name(now)
+        is_settled = view.period != ALL_TIME
         form: Mapping[str, Any] = {  # Any: read by the template
+            **form_of(pieces, now.tzinfo or UTC),
             "view": view,
-            "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
-            "zone": question.zone,
-            "window": self.files.days(window),
+            "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, zone])),
+            "zone": zone,
+            "window": self.files.days(view.window(now)) if is_settled else "all time",
             "measure": view.measure,
             "measures": self.figures.measures,
-            "periods": PERIODS,
+            "periods": (*PERIODS, ALL_TIME),
             "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, view.by)},
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
@@ -220,8 +241,11 @@ class UsagePage(msgspec.Struct, frozen=True):
         }
         navigation = self.visitors.navigation(request, PATH)
         request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
+        view = await figures.settle(request, view, now)
+        question, window = figures.question(view, now), view.window(now)
         report, drawn = await self._reports(request, view, figures, question)
-        former = await figures.former(request, question)
+        former = await figures.former(request, question) if is_settled else ()
+        implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges = figures.pledges_for(request, question)
         return await self.figures.places.run(
             lambda: self.renderer.answer(
@@ -230,7 +254,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     **form,
                     "total": format_figure(report.total[0], view.measure.unit),
                     "compared": compare(report, former),
-                    "implausible": has_implausible(report),
+                    "implausible": implausible.jobs() if has_implausible(report) else None,
                     "remarks": remarks(question, [row.total for row in report.rows]),
                     "pledge": self.files.describe_pledge(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
@@ -271,7 +295,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         every_bin = self.figures.axis(report)
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
-        named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
+        named = [(self.files.charts.name(row, report), row, _link(row, view, report.question.keys)) for row in rows]
         named += [] if rest is None else [(f"{count} more", rest, view.url(PATH, top=str(MOST_ROWS)))]
         total, like = report.total[0].value, report.total[0]
 
@@ -311,20 +335,21 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     words += ["--bin", NO_BIN if unit is None else unit.value]
     words += ["--score", view.score] if view.measure.scored else []
     span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
-    words += ["--period", view.period] if view.period else span
+    words += ["--period", view.period] if view.period in PERIODS else span
     words += ["--source", view.source] if view.source == LAKE else []
     words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
+    words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
     return " ".join(map(quote, words))
 
 
-def _link(row: Row, view: View) -> str | None:
+def _link(row: Row, view: View, keys: LabelKeys) -> str | None:
     """Return the URL of the view of one row, grouped by the next finer label; None if the row has no such view."""
-    if row.label is None or view.by in {"size", "none"}:
+    if view.by in {"size", "none"}:
         return None
-    below = {"site": "group", "group": "user"}.get(view.by, "none")
-    return replace(view, given={**view.given, "by": below}).narrow(PATH, view.by, row.label)
+    below = {"site": "group", "group": "user", "outcome": "group"}.get(view.by, "none")
+    return view.narrow(view.by, row.label, keys).url(PATH, by=below)
 
 
 def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template
