@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, check_day
+from auditord.reporting.questions import SIZE
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.operation import read_given
 from auditord.web.api.records import FILTERS as API_FILTERS
@@ -61,7 +62,7 @@ USAGE: Final = "/usage"
 JOBS: Final = "/jobs"
 MY: Final = "/my"
 TAKES: Final[Mapping[str, frozenset[str]]] = {
-    USAGE: frozenset({"measure", "by", "bin", "score", "top", "chart", SOURCE}),
+    USAGE: frozenset({"measure", "by", "then", "bin", "score", "top", "chart", SOURCE}),
     JOBS: frozenset({"column", "sort_by", "limit", "cursor", "include"}),
     MY: frozenset({"bin"}),
     "/": frozenset(),
@@ -106,6 +107,12 @@ class View(msgspec.Struct, frozen=True):
         return self.given.get("by", "group")
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """The one or two labels that the rows are grouped by."""
+        names = (self.by, self.given.get("then", "none"))
+        return tuple(dict.fromkeys([name for name in names if name != "none"]))
+
+    @property
     def score(self) -> str:
         """The score that weights hours."""
         return self.given.get("score", DEFAULT_SCORE)
@@ -123,7 +130,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the view leaves out records, apart from its period."""
+        """True if the view leaves out records, apart from its period."""
         return bool(self.filters or self.conditions)
 
     @property
@@ -197,7 +204,7 @@ class View(msgspec.Struct, frozen=True):
         """
         if any(_key(piece) == "open" and value_of(piece) == "true" for piece in self.conditions):
             raise InvalidQuery("usage is of finished jobs: remove the filter 'open', or list the open jobs", "open")
-        by, zone = None if self.by == "none" else self.by, zone_name(now)
+        by, then, *_ = (*self.groups, None, None)
         return Question(
             (self.measure,),
             by,
@@ -206,9 +213,10 @@ class View(msgspec.Struct, frozen=True):
             self.filters,
             self.score,
             keys,
-            zone,
+            zone_name(now),
             now=now,
             among=self.where(now.tzinfo or UTC),
+            then=then,
         )
 
     def url(self, path: str, **changes: str | None) -> str:
@@ -237,7 +245,16 @@ class View(msgspec.Struct, frozen=True):
             return replace(self, given={**self.given, name: value})
         key = quote(keys.key(name), safe="")
         added = f"meta[{key}][absent]=true" if value is None else f"meta[{key}][c][]={quote_plus(value)}"
-        return replace(self, conditions=(*self.conditions, added))
+        return replace(self, conditions=tuple(dict.fromkeys([*self.conditions, added])))
+
+    def of_row(self, question: Question, labels: Sequence[str | None]) -> "View | None":
+        """Return the view of the records of one row; None if no filter selects them."""
+        view = self
+        for name, label in zip(question.groups, labels, strict=True):
+            if name == SIZE:
+                return None
+            view = view.narrow(name, label, question.keys)
+        return view
 
     def drop_filters(self) -> "View":
         """Return the view without filters."""
@@ -297,7 +314,7 @@ def _check(single: Mapping[str, str]) -> None:
     for name, values in offered.items():
         if single.get(name, values[0]) not in values:
             raise InvalidQuery(f"'{name}' must be one of {', '.join(values)}", name)
-    for name in ("score", "by", *FILTERS):
+    for name in ("score", "by", "then", *FILTERS):
         if text := single.get(name):
             _check_name(name, text)
     if zone := single.get("timezone"):

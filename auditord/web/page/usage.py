@@ -15,9 +15,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.client.aggregates import target
-from auditord.reporting import Figure, LabelKeys, Question, Report, Row
+from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges
+from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
@@ -147,7 +147,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         pledge = None if window is None else sum_pledges(pledges, question, window)
         if pledge is None:
             return None
-        unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
+        unit, used = question.measures[0].unit, use_of_pledge(pledges, question, (), report.total[0])
         value = with_unit(format_figure(Figure(pledge), unit), unit)
         return f"{percent(used)} % of the pledge of {value}"
 
@@ -165,8 +165,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def _title(self, report: Report, view: View) -> str:
         measure, unit = view.measure, report.question.bin
         parts = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
-        if view.by != "none" and view.chart != DAYS:  # a heat map sums all rows
-            parts.append(f"by {GROUPS.get(view.by, view.by)}")
+        if view.groups and view.chart != DAYS:  # a heat map sums all rows
+            parts.append(f"by {' and '.join([GROUPS.get(name, name) for name in view.groups])}")
         if unit is not None:
             parts.append(f"per {unit.value}")
         return " ".join(parts)
@@ -234,7 +234,7 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": (*PERIODS, ALL_TIME),
-            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, view.by)},
+            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, *view.groups)},
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
@@ -262,7 +262,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                     "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
-                    "table": self._table(report, view),
+                    "table": self._table(report, view, pledges),
                     "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
                     "snapshot": None if report.snapshot is None else _state(report.snapshot),
@@ -279,41 +279,53 @@ class UsagePage(msgspec.Struct, frozen=True):
         """Return the report for the table and that for the chart. With many bins, the table's report has no bins."""
         if view.chart == DAYS:
             rows = await figures.report(request, replace(question, bin=None))
-            return rows, await figures.report(request, replace(question, by=None))
+            return rows, await figures.report(request, replace(question, by=None, then=None))
         bins = bins_of(question, figures.now(view.zone))
         most = max(_top(view), MOST_COLOURS)
         if len(bins) > _most_columns(view) and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
-        if view.by == "user" and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
+        if "user" in question.groups and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
             _, report = await figures.rows_and_bins(request, question, most)
             return report, report
         report = await figures.report(request, question, most)
         return report, report
 
-    def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: read by the template
+    def _table(
+        self, report: Report, view: View, pledges: Sequence[Pledge]
+    ) -> Mapping[str, Any]:  # Any: read by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = self.figures.axis(report)
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
-        named = [(self.files.charts.name(row, report), row, _link(row, view, report.question.keys)) for row in rows]
-        named += [] if rest is None else [(f"{count} more", rest, view.url(PATH, top=str(MOST_ROWS)))]
+        question, blank = report.question, [""] * (len(report.question.groups) - 1)
+        named = [
+            ([each or "(none)" for each in row.labels] or ["All"], row, _link(row, view, question)) for row in rows
+        ]
+        named += [] if rest is None else [([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)))]
         total, like = report.total[0].value, report.total[0]
+        whole = Row((), report.totals, report.total)
+        used = [use_of_pledge(pledges, question, row.labels, row.total[0]) for row in rows]
 
-        def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
+        def line(names: Sequence[str], row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
             found = [row.cells.get(begin) for begin in bins]
             share = None if measure.ratio or not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
-                "name": name,
+                "names": names,
                 "link": link,
                 "cells": ["" if cell is None else format_figure(cell[0], measure.unit, like) for cell in found],
                 "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
+                "used": percent(use_of_pledge(pledges, question, row.labels, row.total[0]))
+                if row.labels or row is whole
+                else "",
             }
 
         return {
             "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
             "rows": [line(*each) for each in named],
-            "total": line("Total", Row(None, report.totals, report.total), None),
+            "groups": [GROUPS.get(name, name) for name in question.groups] or [""],
+            "total": line(["Total", *blank], whole, None),
+            "has_pledges": any(each is not None for each in used) and bool(question.groups),
             "has_shares": not measure.ratio,
         }
 
@@ -331,7 +343,9 @@ def _most_columns(view: View) -> int:
 def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     """Return the shell command that prints the same report; ``zone`` is the page's."""
     unit, window = view.unit(now), view.window(now)
-    words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
+    words = ["auditord", "report", "usage", "--measure", view.measure.name]
+    by, then, *_ = (*view.groups, "none", "none")
+    words += ["--by", by, *(["--then", then] if then != "none" else [])]
     words += ["--bin", NO_BIN if unit is None else unit.value]
     words += ["--score", view.score] if view.measure.scored else []
     span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
@@ -344,12 +358,12 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     return " ".join(map(quote, words))
 
 
-def _link(row: Row, view: View, keys: LabelKeys) -> str | None:
+def _link(row: Row, view: View, question: Question) -> str | None:
     """Return the URL of the view of one row, grouped by the next finer label; None if the row has no such view."""
-    if view.by in {"size", "none"}:
+    if not row.labels or (narrowed := view.of_row(question, row.labels)) is None:
         return None
-    below = {"site": "group", "group": "user", "outcome": "group"}.get(view.by, "none")
-    return view.narrow(view.by, row.label, keys).url(PATH, by=below)
+    below = {"site": "group", "group": "user", "outcome": "group"}.get(question.groups[-1], "none")
+    return narrowed.url(PATH, by="none" if below in question.groups else below, then=None)
 
 
 def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template

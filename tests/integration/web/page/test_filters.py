@@ -80,9 +80,12 @@ FILTERS: Final[Mapping[str, Predicate]] = {
 }
 
 
+filters = pytest.mark.parametrize("given", FILTERS, ids=[re.sub(r"=\d{4}-.*", "", each) for each in FILTERS])
+
+
 @pytest.fixture(scope="module")
 def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Somebody with a user name who sees all records."""
+    """A browser of a caller who has a user name and sees all records."""
     folder = tmp_path_factory.mktemp("filters")
     (folder / "state").mkdir(mode=0o700)
     stored, token = new_token("alice", ["reader"], NOW, None)
@@ -185,9 +188,16 @@ def some_of(links: Sequence[str]) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(
-    "start", ["/usage?period=90-days&", "/jobs?", "/jobs?period=90-days&limit=20&", "/my?period=90-days&"]
+    "start",
+    [
+        "/usage?period=90-days&",
+        "/usage?by=VO&then=outcome&period=all&",
+        "/jobs?",
+        "/jobs?period=90-days&limit=20&",
+        "/my?period=90-days&",
+    ],
 )
-@pytest.mark.parametrize("given", FILTERS)
+@filters
 def test_every_link_keeps_every_filter_and_leads_to_the_same_records(alice: Browser, start: str, given: str) -> None:
     page = Page(get(alice, f"{start}{given}").text)
     links = [each for each in page.links if not each.startswith("/jobs/")]
@@ -206,7 +216,7 @@ def test_every_link_keeps_every_filter_and_leads_to_the_same_records(alice: Brow
 
 
 @pytest.mark.parametrize("start", ["/usage?measure=jobs&period=90-days&", "/jobs?limit=1000&", "/my?period=90-days&"])
-@pytest.mark.parametrize("given", FILTERS)
+@filters
 def test_a_form_that_is_sent_unchanged_shows_the_same(alice: Browser, start: str, given: str) -> None:
     page = Page(get(alice, f"{start}{given}").text)
     sent = alice.get(f"{page.action}?{urlencode(page.fields)}")
@@ -219,7 +229,7 @@ def test_a_form_that_is_sent_unchanged_shows_the_same(alice: Browser, start: str
         assert counted(shown, lambda _: True) == counted(asked, FILTERS[given])
 
 
-@pytest.mark.parametrize("given", FILTERS)
+@filters
 def test_the_lines_for_a_terminal_count_the_same_records(alice: Browser, given: str) -> None:
     text = unescape(get(alice, f"/usage?bin=none&by=none&period=90-days&{given}").text)
     line = re.search(r"<code>curl -g '([^<]+)'</code>", text)
