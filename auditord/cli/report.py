@@ -29,7 +29,7 @@ from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges
+from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
@@ -37,12 +37,11 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Order, SortField, Window, match_stopped
+from auditord_hookspecs.query import AllOf, Condition, Order, SortField, Window, match_stopped
 from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
-_NO_LABEL: Final = "(none)"
 _ALL: Final = "all"
 _WITHOUT_DIGITS: Final = 1_000
 
@@ -63,7 +62,7 @@ def _digits(value: Fraction, measure: Measure) -> int:
 def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
     """Return the ``most`` largest rows with their names, and one row with the sum of the others, if any."""
     rows, rest, count = report.largest(most)
-    named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
+    named = [(row.name or _ALL, row) for row in rows]
     return named if rest is None else [*named, (f"{count} more", rest)]
 
 
@@ -90,6 +89,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
         period: the name of the period of the stop times.
         zone: the time zone of the calendar; None for ``ui.timezone`` or, with ``url``, UTC.
         filters: labels and values that records must have.
+        among: further filters, in the grammar of the API.
         co2_per_kwh: the CO2 per kWh, in kg; None for the configured value.
         url: the server to query; None for the store of this host.
         token_file: contains a token for the server.
@@ -101,6 +101,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
     until: datetime | None
     zone: str | None
     filters: tuple[tuple[str, str], ...]
+    among: str
     score: str
     co2_per_kwh: float | None
     url: str | None
@@ -164,6 +165,13 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             help="Only records with this site, group, user or value of a meta key; LABEL= selects records without one. "
             "Repeat it to require several.",
         ),
+        click.option(
+            "--where",
+            "among",
+            default="",
+            metavar="QUERY",
+            help="Only records with these filters of the API, such as 'component[Cores][gte]=64&runtime[gte]=60'.",
+        ),
         click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
         click.option(
             "--co2-per-kwh",
@@ -205,12 +213,30 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _among(text: str) -> Condition:
+    if not text:
+        return AllOf()
+    from auditord.web.api.operation import read_given  # noqa: PLC0415 aiohttp, only for these filters
+    from auditord.web.api.records import FILTERS  # noqa: PLC0415 the same
+    from auditord.web.record_query import InvalidQuery, read_conditions  # noqa: PLC0415 the same
+
+    try:
+        return AllOf(read_conditions(read_given(text, FILTERS), FILTERS))
+    except InvalidQuery as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+
+
 def query_report(
-    options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
+    options: ReportOptions,
+    measures: tuple[Measure, ...],
+    by: str | None,
+    unit: CalendarUnit | None,
+    then: str | None = None,
 ) -> Answered:
     """Query the sums and make the report."""
     refuse_without_url(options.url, options.token_file, options.ca)
-    wanted = Question(measures, by, unit, filters=options.filters, score=options.score)
+    among = _among(options.among)
+    wanted = Question(measures, by, unit, filters=options.filters, score=options.score, among=among, then=then)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
@@ -307,7 +333,7 @@ def write_table(answered: Answered, most: int | None) -> None:
     report = answered.report
     measure = report.question.measures[0]
     single = len(report.question.measures) == 1
-    table = _by_bins(report) if single and report.bins else _by_measures(report, most)
+    table = _by_bins(report) if single and report.bins else _by_measures(answered, most)
     for column in table.columns[1:]:
         column.right = True
     if not report.rows:
@@ -322,8 +348,8 @@ def write_table(answered: Answered, most: int | None) -> None:
 def _write_pledge(answered: Answered) -> None:
     question = answered.report.question
     amount = None if question.window is None else sum_pledges(answered.pledges, question, question.window)
-    if amount:
-        share = 100 * (answered.report.total[0].value or Fraction(0)) / amount
+    share = use_of_pledge(answered.pledges, question, (), answered.report.total[0])
+    if amount and share is not None:
         say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
 
 
@@ -331,7 +357,7 @@ def _by_bins(report: Report) -> Table:
     """Return a table with a line for each bin, so that a year fits 80 columns."""
     measure = report.question.measures[0]
     named = largest(report, _COLUMNS)
-    totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
+    totals = [Row((), report.totals, report.total)] if len(report.rows) > 1 else []
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escape(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
@@ -343,14 +369,19 @@ def _by_bins(report: Report) -> Table:
     return table
 
 
-def _by_measures(report: Report, most: int | None) -> Table:
+def _by_measures(answered: Answered, most: int | None) -> Table:
+    report = answered.report
     measures = report.question.measures
     titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
-    table = new_table(report.question.by or "", *titles)
-    for name, row in largest(report, len(report.rows) if most is None else most):
-        table.add_row(name, *map(format_figure, row.total, measures))
-    if len(report.rows) > 1:
-        table.add_row("total", *map(format_figure, report.total, measures), bold=True)
+    rows = largest(report, len(report.rows) if most is None else most)
+    rows = [*rows, *([("total", Row((), report.totals, report.total))] if len(report.rows) > 1 else [])]
+    used = [use_of_pledge(answered.pledges, report.question, row.labels, row.total[0]) for _, row in rows]
+    has_pledges = any(each is not None for each in used[: len(report.rows)])
+    table = new_table(" · ".join(report.question.groups), *titles, *(["Pledge used (%)"] if has_pledges else []))
+    for at, ((name, row), share) in enumerate(zip(rows, used, strict=True)):
+        is_total = at == len(report.rows)
+        cells = [] if not has_pledges else ["-" if share is None or not (row.labels or is_total) else text(share, 1)]
+        table.add_row(name, *map(format_figure, row.total, measures), *cells, bold=is_total)
     return table
 
 
@@ -483,16 +514,20 @@ def report_command() -> None:
     metavar="UNIT",
     help=f"The unit of the time axis: {', '.join(unit.value for unit in CalendarUnit)} or none.",
 )
+@click.option("--then", metavar="LABEL", help="A second label: each row has one value of either.")
 @report_options(default_period="12-months")
 @_output()
-def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, options: ReportOptions) -> None:
+def usage_command(
+    *, form: str, by: str, then: str | None, measures: tuple[str, ...], unit: str, options: ReportOptions
+) -> None:
     """Report usage over time.
 
     Reads the record store directly, with or without a running daemon, or asks the server at --url.
     """
     chosen = tuple(MEASURES[name] for name in measures)
     calendar_unit = None if unit == "none" else CalendarUnit(unit)
-    _print(form, options, query_report(options, chosen, None if by == "none" else by, calendar_unit), None)
+    first, second, *_ = (*dict.fromkeys([each for each in (by, then or "none") if each != "none"]), None, None)
+    _print(form, options, query_report(options, chosen, first, calendar_unit, second), None)
 
 
 @report_command.command("efficiency")

@@ -82,6 +82,7 @@ class Sums(msgspec.Struct, frozen=True):
         amounts: the sums of amounts, by component that the measure needs.
         products: the sums of amount times runtime, in ticks, by component.
         scored: the sums of amount times score times runtime, by component, for the requested score; 0 without a score.
+        users: the number of different users; 0 unless a measure counts them.
     """
 
     records: Exact
@@ -92,6 +93,7 @@ class Sums(msgspec.Struct, frozen=True):
     unknown: Collection[str]
     ticks_per_second: int
     co2_per_kwh: Fraction = Fraction(0)
+    users: int = 0
 
     @property
     def wall_hours(self) -> Fraction:
@@ -120,9 +122,10 @@ class Measure(msgspec.Struct, frozen=True):
         compute: returns the figure of a group.
         components: the components whose sums it needs.
         scored: whether the cores are weighted by a score.
-        needs_cpu_time: whether only records with both cores and a CPU time count, as for a ratio of the two.
+        present: the components that a record must have to count, as for a ratio of two of them.
         ratio: whether figures of groups cannot be stacked.
         needs_intensity: whether it needs the grid's CO2 per kWh.
+        counts_users: whether it counts different users, so that figures of groups do not add up.
     """
 
     name: str
@@ -131,9 +134,10 @@ class Measure(msgspec.Struct, frozen=True):
     compute: Compute
     components: tuple[str, ...] = ()
     scored: bool = False
-    needs_cpu_time: bool = False
+    present: tuple[str, ...] = ()
     ratio: bool = False
     needs_intensity: bool = False
+    counts_users: bool = False
 
     def usage(self, score: str) -> tuple[ComponentUsage, ...]:
         """Return the components to request from the store."""
@@ -169,6 +173,8 @@ def _co2(sums: Sums) -> Figure:
     return Figure(sums.total(ENERGY) / _JOULES_PER_KWH * sums.co2_per_kwh)
 
 
+_CORES_AND_CPU_TIME: Final = (CORES, CPU_TIME)
+
 _ALL: Final = (
     Measure("jobs", "Jobs", "", lambda sums: Figure(Fraction(sums.records))),
     Measure("core-hours", "Core hours", "core h", lambda sums: Figure(sums.hours(CORES)), (CORES,)),
@@ -176,10 +182,60 @@ _ALL: Final = (
     Measure("gpu-hours", "GPU hours", "GPU h", lambda sums: Figure(sums.hours(_GPU)), (_GPU,)),
     Measure("wall-hours", "Wall-clock hours", "h", lambda sums: Figure(sums.wall_hours)),
     Measure("cpu-hours", "CPU hours", "CPU h", lambda sums: Figure(sums.total(CPU_TIME) / _HOUR), (CPU_TIME,)),
-    Measure(EFFICIENCY, "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
-    Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
+    Measure(
+        EFFICIENCY,
+        "CPU efficiency",
+        "%",
+        _efficiency,
+        _CORES_AND_CPU_TIME,
+        present=_CORES_AND_CPU_TIME,
+        ratio=True,
+    ),
+    Measure(
+        "idle-core-hours",
+        "Idle core hours",
+        "core h",
+        _idle_core_hours,
+        _CORES_AND_CPU_TIME,
+        present=_CORES_AND_CPU_TIME,
+    ),
     Measure("memory-hours", "Memory hours", "GiB h", lambda sums: Figure(sums.hours(MEMORY) / MIB_PER_GIB), (MEMORY,)),
     Measure("waiting-hours", "Waiting hours", "h", lambda sums: Figure(sums.total(WAITING) / _HOUR), (WAITING,)),
+    Measure(
+        "wait-per-job",
+        "Wait per job",
+        "h",
+        lambda sums: Figure(sums.total(WAITING) / _HOUR, Fraction(sums.records)),
+        (WAITING,),
+        present=(WAITING,),
+        ratio=True,
+    ),
+    Measure(
+        "core-hours-per-job",
+        "Core hours per job",
+        "core h",
+        lambda sums: Figure(sums.hours(CORES), Fraction(sums.records)),
+        (CORES,),
+        present=(CORES,),
+        ratio=True,
+    ),
+    Measure(
+        "cores-per-job",
+        "Cores per job, weighted by runtime",
+        "cores",
+        lambda sums: Figure(sums.hours(CORES), sums.wall_hours),
+        (CORES,),
+        present=(CORES,),
+        ratio=True,
+    ),
+    Measure(
+        "active-users",
+        "Active users",
+        "",
+        lambda sums: Figure(Fraction(sums.users)),
+        ratio=True,
+        counts_users=True,
+    ),
     Measure("energy", "Energy", "kWh", lambda sums: Figure(sums.total(ENERGY) / _JOULES_PER_KWH), (ENERGY,)),
     Measure("co2", "CO2", "kg", _co2, (ENERGY,), needs_intensity=True),
 )

@@ -40,6 +40,12 @@ def month_of(moment: datetime, back: int = 0) -> Window:
     return Window(first, (first + timedelta(days=32)).replace(day=1))
 
 
+def quarter_of(moment: datetime, back: int = 0) -> Window:
+    """Return the calendar quarter of an instant, or an earlier one."""
+    first = month_of(moment, (moment.month - 1) % 3 + 3 * back).start
+    return Window(first, month_of(first + timedelta(days=80)).stop)
+
+
 def days_until(moment: datetime, count: int) -> Window:
     """Return the window of ``count`` days that ends with the day of an instant."""
     tomorrow = _midnight(moment) + _DAY
@@ -84,6 +90,8 @@ PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
     "90-days": lambda now: days_until(now, 90),
     "this-month": month_of,
     "last-month": lambda now: month_of(now, 1),
+    "this-quarter": quarter_of,
+    "last-quarter": lambda now: quarter_of(now, 1),
     "12-months": lambda now: Window(month_of(now, 11).start, month_of(now).stop),
     "this-year": year_of,
     "last-year": lambda now: year_of(now, 1),

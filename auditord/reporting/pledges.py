@@ -11,9 +11,11 @@ from itertools import pairwise
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from auditord.reporting.measures import Figure
 from auditord.reporting.questions import Question
-from auditord_hookspecs.query import Window
+from auditord_hookspecs.query import AllOf, Window
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -70,11 +72,31 @@ def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -
     filters: Mapping[str, str] = dict(question.filters)
     if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
         return None
+    if question.among != AllOf():
+        return None  # a pledge is for all jobs of a site or group
     score = question.score if question.measures[0].scored else None
     asked = Scope(filters.get("site"), filters.get("group"))
     found = [each for each in pledges if each.score == score and asked.includes(each.scope)]
     amounts = [amount for part in _between_changes(window, found) for amount in _widest(found, part)]
     return sum(amounts, Fraction(0)) if amounts else None
+
+
+def use_of_pledge(
+    pledges: Sequence[Pledge], question: Question, labels: Sequence[str | None], used: Figure
+) -> Fraction | None:
+    """Return how much of its pledge a row has used, in percent; None without a pledge.
+
+    Args:
+        pledges: the pledges.
+        question: the question of the report.
+        labels: the labels of the row; none for all rows together.
+        used: the total of the row.
+    """
+    chosen = tuple([(name, label) for name, label in zip(question.groups, labels, strict=False) if label])
+    if question.window is None or len(chosen) < len(labels):
+        return None
+    amount = sum_pledges(pledges, replace(question, filters=(*question.filters, *chosen)), question.window)
+    return 100 * (used.value or Fraction(0)) / amount if amount else None
 
 
 def _widest(pledges: Sequence[Pledge], window: Window) -> Sequence[Fraction]:

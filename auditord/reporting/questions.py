@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
+from auditord.reporting.measures import CORES, DEFAULT_SCORE, Measure
 from auditord_hookspecs.aggregates import (
     AggregateQuery,
     CalendarPeriod,
@@ -68,6 +68,8 @@ class Question(msgspec.Struct, frozen=True):
         co2_per_kwh: the CO2 that the grid emits per kWh, in kg; None if unknown.
         labels: the requested rows (the answer may have others as well); None for all rows.
         now: the current time, if unfinished bins should be marked as partial.
+        among: a further condition on the records.
+        then: a second label like ``by``; each row then has one value of either.
     """
 
     measures: tuple[Measure, ...]
@@ -81,11 +83,23 @@ class Question(msgspec.Struct, frozen=True):
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None
     now: datetime | None = None
+    among: Condition = AllOf()
+    then: str | None = None
 
     @property
-    def needs_cpu_time(self) -> bool:
-        """True if records with and without a CPU time must be summed separately."""
-        return any(measure.needs_cpu_time for measure in self.measures)
+    def groups(self) -> tuple[str, ...]:
+        """The names of the labels that rows have."""
+        return tuple([each for each in (self.by, self.then) if each is not None])
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The components with and without which records must be summed separately."""
+        return tuple(dict.fromkeys([each for measure in self.measures for each in measure.present]))
+
+    @property
+    def counts_users(self) -> bool:
+        """True if the users of each cell must be known, and not only sums."""
+        return any(measure.counts_users for measure in self.measures)
 
     def where(self) -> Condition:
         """Return the condition on the records that count."""
@@ -95,10 +109,12 @@ class Question(msgspec.Struct, frozen=True):
             conditions += match_stopped(self.window).conditions
         if self.labels is not None and self.by is not None:
             conditions.append(MetaContainsAny(self.keys.key(self.by), self.labels))
+        if self.among != AllOf():
+            conditions.append(self.among)
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:
-        """Return the query for the store; its dimensions are bin, ``by`` and the presence of a CPU time.
+        """Return the query for the store; its dimensions are bin, labels, user, and the presence of components.
 
         Raises:
             UnknownCo2: a measure needs the CO2 of a kWh, which is not configured.
@@ -108,10 +124,12 @@ class Question(msgspec.Struct, frozen=True):
         dimensions: list[Dimension] = []
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))
-        if self.by is not None:
-            dimensions.append(ComponentAmount(CORES) if self.by == SIZE else MetaValue(self.keys.key(self.by)))
-        if self.needs_cpu_time:
-            dimensions += (ComponentPresent(CORES), ComponentPresent(CPU_TIME))
+        dimensions += [
+            ComponentAmount(CORES) if name == SIZE else MetaValue(self.keys.key(name)) for name in self.groups
+        ]
+        if self.counts_users:
+            dimensions.append(MetaValue(self.keys.user))
+        dimensions += map(ComponentPresent, self.present)
         return AggregateQuery(self.where(), tuple(dimensions), self._usage())
 
     def _usage(self) -> tuple[ComponentUsage, ...]:

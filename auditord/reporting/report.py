@@ -6,29 +6,35 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, UNKNOWN, Exact, Figure, Measure, Sums
+from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, UNKNOWN, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot, nearest_float
 from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.zones import zone_named
 
 Label: TypeAlias = str | None
-"""The value that all records of a row have in common; None for records without one."""
+"""A value that all records of a row have in common; None for records without one."""
+
+Labels: TypeAlias = tuple[Label, ...]
+"""The labels of a row: one for each group of the question."""
 
 Cell: TypeAlias = tuple[Figure, ...]
 """One figure for each measure of the question."""
 
-Vector: TypeAlias = Sequence[Exact]
+Vector: TypeAlias = Sequence[Any]  # Any: integers, fractions, a set of users
 """The sums behind figures, which can be added up; see :class:`Vectors`."""
 
 _NOTHING: Final = Figure()
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
+
+_HEAD: Final = 3
+"""The numbers of a vector before those of its components."""
 
 _SUMS: Final = 4
 """The sums of each component in a vector."""
@@ -41,9 +47,9 @@ _ZERO: Final = frozenset([each.name for each in QUANTITIES.values() if each.abse
 class Vectors:
     """Converts the sums of one question to vectors, and vectors to figures.
 
-    A vector contains the number of records, their runtime and, for each component, the amount, amount times runtime,
-    amount times score times runtime, and a positive number if it is known. If a measure needs the CPU time, the same
-    follows for the records that have both cores and a CPU time.
+    A vector contains the number of records, their runtime, the set of their users (0 unless they are counted) and, for
+    each component, the amount, amount times runtime, amount times score times runtime, and a positive number if it is
+    known. The same follows for each of :attr:`parts`.
     """
 
     question: Question
@@ -55,47 +61,58 @@ class Vectors:
         return [usage.component for usage in self.question.query().usage]
 
     @cached_property
-    def are_double(self) -> bool:
-        """True if vectors also contain the sums over only the records with cores and a CPU time."""
-        return self.question.needs_cpu_time
+    def parts(self) -> Sequence[tuple[str, ...]]:
+        """The parts of the records that measures count: those with all of these components. All records come first."""
+        return list(dict.fromkeys([(), *(measure.present for measure in self.question.measures)]))
 
-    @property
+    @cached_property
+    def width(self) -> int:
+        """The numbers of a vector for each part."""
+        return _HEAD + _SUMS * len(self.names)
+
+    @cached_property
     def nothing(self) -> Vector:
         """The sums over no records."""
-        return [0] * ((2 + _SUMS * len(self.names)) * (2 if self.are_double else 1))
+        head = [0, 0, frozenset[str]() if self.question.counts_users else 0]
+        return [*head, *[0] * (self.width - _HEAD)] * len(self.parts)
 
-    def by_label(self, answer: Aggregates) -> "Mapping[Label, Cells]":
+    def by_labels(self, answer: Aggregates) -> "Mapping[Labels, Cells]":
         """Return the cells of an answer by row, unordered."""
-        sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
+        sums: defaultdict[Labels, defaultdict[date | None, list[Vector]]] = defaultdict(lambda: defaultdict(list))
         for group in answer.groups:
-            begin, label, has_cpu_time = _key(self.question, group, has_presence=self.are_double)
-            vector, by_bin = self.of(group, has_cpu_time=has_cpu_time), sums[label]
-            by_bin[begin] = added([by_bin[begin], vector]) if begin in by_bin else vector
-        return {label: Cells(self, by_bin) for label, by_bin in sums.items()}
+            begin, labels = _key(self.question, group)
+            sums[labels][begin].append(self.of(group))
+        return {
+            labels: Cells(self, {begin: added(vectors) for begin, vectors in by_bin.items()})
+            for labels, by_bin in sums.items()
+        }
 
-    def of(self, group: Group, *, has_cpu_time: bool) -> Vector:
+    def of(self, group: Group) -> Vector:
         """Return the vector of a group of the answer."""
-        found: list[Exact] = [group.records, group.runtime]
+        found: list[Any] = [group.records, group.runtime, 0]
+        behind = len(group.key) - len(self.question.present)
+        if self.question.counts_users:
+            user = group.key[behind - 1]
+            found[2] = frozenset(() if user is None else (str(user),))
         for usage in group.usage:
             scored = [Fraction(sums.amount_runtime) for sums in usage.scores.values()]
             found += (usage.sums.amount, usage.sums.amount_runtime, scored[0] if scored else 0, int(usage.known))
-        if self.are_double:
-            found += found if has_cpu_time else [0] * len(found)
-        return found
+        has = dict(zip(self.question.present, group.key[behind:], strict=True))
+        blank = self.nothing[: self.width]
+        return [number for part in self.parts for number in (found if all(map(has.get, part)) else blank)]
 
     def cell(self, vector: Vector) -> Cell:
         """Return the figures of a vector."""
-        every = self._sums(vector, has_records=vector[0] > 0)
-        counted = self._sums(vector[len(vector) // 2 :], has_records=vector[0] > 0) if self.are_double else every
-        return tuple(measure.figure(counted if measure.needs_cpu_time else every) for measure in self.question.measures)
+        sums = {part: self._sums(vector, at * self.width) for at, part in enumerate(self.parts)}
+        return tuple([measure.figure(sums[measure.present]) for measure in self.question.measures])
 
-    def _sums(self, vector: Vector, *, has_records: bool) -> Sums:
-        amounts, products, scored, known = (
-            dict(zip(self.names, vector[at::_SUMS][: len(self.names)], strict=True)) for at in range(2, 2 + _SUMS)
-        )
-        unknown = {name for name, number in known.items() if has_records and not number and name not in _ZERO}
+    def _sums(self, vector: Vector, begin: int) -> Sums:
+        records, runtime, users, *rest = vector[begin : begin + self.width]
+        amounts, products, scored, known = (dict(zip(self.names, rest[at::_SUMS], strict=True)) for at in range(_SUMS))
+        unknown = {name for name, number in known.items() if vector[0] and not number and name not in _ZERO}
         intensity = self.question.co2_per_kwh or Fraction(0)
-        return Sums(vector[0], vector[1], amounts, products, scored, unknown, self.ticks_per_second, intensity)
+        ticks, count = self.ticks_per_second, len(users) if self.question.counts_users else 0
+        return Sums(records, runtime, amounts, products, scored, unknown, ticks, intensity, count)
 
 
 class Cells(Mapping[date | None, Cell]):
@@ -145,23 +162,35 @@ class Cells(Mapping[date | None, Cell]):
             for begin, sums in self._sums.items()
         }
         for sums in left.values():
-            for begin in (0, len(sums) // 2) if self._vectors.are_double else (0,):
-                for at in range(begin + 2, begin + 2 + _SUMS * len(self._vectors.names), _SUMS):
+            width = self._vectors.width
+            for begin in range(0, len(sums), width):
+                for at in range(begin + _HEAD, begin + width, _SUMS):
                     sums[at + 3] = int(bool(sums[at] or sums[at + 1]))  # differences of flags mean nothing
         return Cells(self._vectors, {begin: sums for begin, sums in left.items() if sums[0] > 0})
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The usage of one site, group, user or other value of the question's dimension.
+    """The usage of one site, group, user or other value of the question's groups.
 
     Args:
+        labels: one for each group.
         cells: by bin; bins without records are missing.
         total: over all bins.
     """
 
-    label: Label
+    labels: Labels
     cells: Cells
     total: Cell
+
+    @property
+    def label(self) -> Label:
+        """The label of the first group; None without groups."""
+        return self.labels[0] if self.labels else None
+
+    @property
+    def name(self) -> str:
+        """The labels as people read them; empty without groups."""
+        return " · ".join([each or "(none)" for each in self.labels])
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -169,7 +198,7 @@ class Report(msgspec.Struct, frozen=True):
 
     Args:
         bins: first days, without gaps; none if the question has no bin.
-        rows: ordered by the first measure; one row with the label None if the question has no group.
+        rows: ordered by the first measure; one row without labels if the question has no group.
         totals: over all rows, by bin.
         total: over all rows and bins.
         vectors: converts the sums behind the figures.
@@ -193,7 +222,7 @@ class Report(msgspec.Struct, frozen=True):
         if not rest:
             return self.rows, None, 0
         cells = Cells.join(self.vectors, [row.cells for row in rest])
-        return self.rows[:most], Row(None, cells, cells.total()), len(self.rows[most:]) + count
+        return self.rows[:most], Row((), cells, cells.total()), len(self.rows[most:]) + count
 
     @property
     def row_count(self) -> int:
@@ -209,9 +238,9 @@ class Report(msgspec.Struct, frozen=True):
 def make_report(question: Question, answer: Aggregates) -> Report:
     """Build the report from the store's sums."""
     vectors = Vectors(question, answer.ticks_per_second)
-    every = vectors.by_label(answer)
-    rows = [Row(label, cells, cells.total()) for label, cells in every.items()]
-    rows.sort(key=lambda row: place_of(question, row.label, row.total))
+    every = vectors.by_labels(answer)
+    rows = [Row(labels, cells, cells.total()) for labels, cells in every.items()]
+    rows.sort(key=lambda row: place_of(question, row.labels, row.total))
     totals = Cells.join(vectors, every.values())
     bins, total = bins_between(question, totals), totals.total()
     return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
@@ -226,10 +255,10 @@ def condense(rows: Report, named: Report, totals: Report, most: int) -> Report:
         totals: the bins of all rows together.
         most: the number of rows to keep.
     """
-    found = {row.label: row for row in named.rows}
-    kept = [found[row.label] for row in rows.rows[:most] if row.label in found]
+    found = {row.labels: row for row in named.rows}
+    kept = [found[row.labels] for row in rows.rows[:most] if row.labels in found]
     rest = totals.totals.subtract([row.cells for row in kept])
-    others = (Row(None, rest, rest.total()), rows.row_count - len(kept))
+    others = (Row((), rest, rest.total()), rows.row_count - len(kept))
     return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
 
 
@@ -249,12 +278,13 @@ def has_implausible(report: Report) -> bool:
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 
 
-def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]:
+def place_of(question: Question, labels: Labels, total: Cell) -> tuple[float, Sequence[str]]:
     """Return the sort key of a row: the largest comes first, but job sizes in their order."""
-    if question.by == SIZE:
-        smallest = -1 if label is None else int(label.rstrip("+").split("-")[0])
-        return smallest, ""
-    return -nearest_float(total[0].value or Fraction(0)), label or ""  # comparing fractions takes ten times as long
+    if question.groups == (SIZE,):
+        (label,) = labels
+        return (-1 if label is None else int(label.rstrip("+").split("-")[0])), ()
+    largest = -nearest_float(total[0].value or Fraction(0))  # comparing fractions takes ten times as long
+    return largest, [label or "" for label in labels]
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
@@ -262,19 +292,25 @@ def zero(measures: Sequence[Measure]) -> Cell:
     return tuple(UNKNOWN if measure.ratio else _NOTHING for measure in measures)
 
 
-def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:
-    values = list(group.key)
-    counts = all([values.pop(), values.pop()]) if has_presence else True
-    value = values.pop() if question.by is not None else None
-    begin = values.pop() if question.bin is not None else None
-    if question.by == SIZE and value is not None:
-        value = _size_class(int(str(value)))
-    return (begin if isinstance(begin, date) else None), (None if value is None else str(value)), counts
+def _key(question: Question, group: Group) -> tuple[date | None, Labels]:
+    """Return the bin and the labels of a group. They are followed by the user and the presence of components."""
+    values = iter(group.key)
+    begin = next(values) if question.bin is not None else None
+    labels = [
+        None if value is None else _size_class(int(str(value))) if name == SIZE else str(value)
+        for name, value in zip(question.groups, values, strict=False)
+    ]
+    return (begin if isinstance(begin, date) else None), tuple(labels)
 
 
 def added(vectors: Sequence[Vector]) -> Vector:
     """Return the sum of vectors."""
-    return vectors[0] if len(vectors) == 1 else [sum(column) for column in zip(*vectors, strict=True)]
+    if len(vectors) == 1:
+        return vectors[0]
+    return [
+        frozenset[str]().union(*column) if isinstance(column[0], frozenset) else sum(column)
+        for column in zip(*vectors, strict=True)
+    ]
 
 
 def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date, ...]:

@@ -24,7 +24,7 @@ from auditord.reporting.questions import Question
 from auditord.reporting.report import (
     Cell,
     Cells,
-    Label,
+    Labels,
     Part,
     Report,
     Vector,
@@ -55,7 +55,7 @@ class GridRow(msgspec.Struct, frozen=True):
         cells: one for each bin of the grid, None if it has no records; only the total for a grid without bins.
     """
 
-    label: Label
+    labels: Labels
     total: Numbers
     cells: Sequence[Numbers | None]
 
@@ -93,11 +93,11 @@ def grid_of(report: Report) -> Grid:
     """Return the numbers of a complete report."""
     places: Sequence[date | None] = report.bins or (None,)
 
-    def row(label: Label, cells: Mapping[date | None, Cell], total: Cell) -> GridRow:
-        return GridRow(label, numbers(total), [numbers(cells[each]) if each in cells else None for each in places])
+    def row(labels: Labels, cells: Mapping[date | None, Cell], total: Cell) -> GridRow:
+        return GridRow(labels, numbers(total), [numbers(cells[each]) if each in cells else None for each in places])
 
-    rows = (row(each.label, each.cells, each.total) for each in report.rows)
-    return Grid(report.question, report.bins, rows, row(None, report.totals, report.total))
+    rows = (row(each.labels, each.cells, each.total) for each in report.rows)
+    return Grid(report.question, report.bins, rows, row((), report.totals, report.total))
 
 
 class _Missing(Enum):
@@ -117,7 +117,7 @@ class Gathering:
         self._question = question
         self._vectors = Vectors(question, question.query().ticks_per_second)
         self._places: dict[date | None, int] = {}
-        self._lines: dict[Label, _Line] = {}
+        self._lines: dict[Labels, _Line] = {}
         self._totals = _Line()
 
     @property
@@ -127,23 +127,23 @@ class Gathering:
 
     def add(self, answer: Aggregates) -> None:
         """Add the sums of some bins, which no other answer covers."""
-        by_label = self._vectors.by_label(answer)
-        totals = Cells.join(self._vectors, by_label.values())
+        by_labels = self._vectors.by_labels(answer)
+        totals = Cells.join(self._vectors, by_labels.values())
         for begin in totals:
             self._places[begin] = len(self._places)
         self._totals.add(totals, self._places)
-        for label, cells in by_label.items():
-            self._lines.setdefault(label, _Line()).add(cells, self._places)
+        for labels, cells in by_labels.items():
+            self._lines.setdefault(labels, _Line()).add(cells, self._places)
 
     def grid(self) -> Grid:
         """Return the numbers of all answers so far."""
         bins = bins_between(self._question, self._places)
         places = [self._places.get(begin) for begin in bins or (None,)]
-        totals = {label: self._total(line) for label, line in self._lines.items()}
-        ordered = sorted(totals, key=lambda label: place_of(self._question, label, totals[label]))
-        rows = (self._lines[label].row(label, numbers(totals[label]), places) for label in ordered)
+        totals = {labels: self._total(line) for labels, line in self._lines.items()}
+        ordered = sorted(totals, key=lambda labels: place_of(self._question, labels, totals[labels]))
+        rows = (self._lines[labels].row(labels, numbers(totals[labels]), places) for labels in ordered)
         total = numbers(self._total(self._totals))
-        return Grid(self._question, bins, rows, self._totals.row(None, total, places))
+        return Grid(self._question, bins, rows, self._totals.row((), total, places))
 
     def _total(self, line: "_Line") -> Cell:
         return self._vectors.cell(added([self._vectors.nothing, *line.sums]))
@@ -166,12 +166,12 @@ class _Line:
             self._numbers[end - len(known) : end] = known
         self.sums = (added([*self.sums, cells.sum_up()]),)
 
-    def row(self, label: Label, total: Numbers, places: Iterable[int | None]) -> GridRow:
+    def row(self, labels: Labels, total: Numbers, places: Iterable[int | None]) -> GridRow:
         width, cells = len(total), list[Numbers | None]()
         for place in places:
             found = [] if place is None else self._numbers[place * width : (place + 1) * width]
             cells.append([each for each in found if each is not _Missing.CELL] or None)
-        return GridRow(label, total, cells)
+        return GridRow(labels, total, cells)
 
 
 _LINES_AT_ONCE: Final = 5_000
@@ -207,6 +207,7 @@ def json_pieces(grid: Grid) -> Iterator[str]:
 
     asked = {
         "by": question.by,
+        **({} if question.then is None else {"then": question.then}),
         "bin": None if question.bin is None else question.bin.value,
         "timezone": question.zone,
         "from": None if question.window is None else question.window.start.isoformat(),
@@ -216,7 +217,8 @@ def json_pieces(grid: Grid) -> Iterator[str]:
     yield f'{_json(asked)[:-1]}, "rows": ['
     separator = "\n"
     for row in grid.rows:
-        yield separator + _json({"label": row.label, "total": by_name(row.total), "bins": by_bin(row)})
+        labels = dict(zip(("label", "then"), row.labels or (None,), strict=False))
+        yield separator + _json({**labels, "total": by_name(row.total), "bins": by_bin(row)})
         separator = ",\n"
     partial = {begin.isoformat(): _days(part) for begin, part in parts_of(question, grid.bins).items()}
     remarks = _remarks(grid)
@@ -238,8 +240,12 @@ def columns(grid: Grid) -> tuple[str, ...]:
     """Return the columns of :func:`lines`."""
     question = grid.question
     labels = [question.bin.value] if question.bin is not None else []
-    labels += [question.by] if question.by is not None else []
-    return (*labels, *(measure.name for measure in question.measures), *([_PARTIAL] if _has_parts(grid) else []))
+    return (
+        *labels,
+        *question.groups,
+        *(measure.name for measure in question.measures),
+        *([_PARTIAL] if _has_parts(grid) else []),
+    )
 
 
 def _has_parts(grid: Grid) -> bool:
@@ -260,10 +266,9 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
     for row in grid.rows:
         for begin, cell in zip(bins, row.cells, strict=True):
             if cell is not None:
-                labels = [] if begin is None else [begin.isoformat()]
-                labels += [] if grid.question.by is None else [row.label or ""]
+                bin_ = [] if begin is None else [begin.isoformat()]
                 partial = [parts.get(begin, "")] if begin is not None and has_parts else []
-                yield (*labels, *cell, *partial)
+                yield (*bin_, *(label or "" for label in row.labels), *cell, *partial)
 
 
 def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
@@ -323,7 +328,7 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
     library = import_module("xlsxwriter")  # only if needed
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
-        has_columns = len(grid.question.measures) == 1 and 2 + len(grid.bins) <= _MOST_COLUMNS
+        has_columns = len(grid.question.measures) == 1 and 3 + len(grid.bins) <= _MOST_COLUMNS
         table = _by_bins(grid) if has_columns else chain([columns(grid)], lines(grid))
         counts = all(not measure.unit for measure in grid.question.measures)
         try:
@@ -358,11 +363,12 @@ def _by_bins(grid: Grid) -> Iterator[Line]:
     """Yield a row for each label, with its total and each bin, and a row of totals."""
     parts = parts_of(grid.question, grid.bins)
     named = (f"{begin} ({parts[begin]})" if begin in parts else begin.isoformat() for begin in grid.bins)
-    yield (grid.question.by or "", "total", *named)
+    groups = grid.question.groups
+    yield (*(groups or ("",)), "total", *named)
     for row in grid.rows:
-        yield ((row.label or "") if grid.question.by else "all", *_figures(grid, row))
-    if grid.question.by:
-        yield ("total", *_figures(grid, grid.totals))
+        yield (*([label or "" for label in row.labels] or ["all"]), *_figures(grid, row))
+    if groups:
+        yield ("total", *[""] * (len(groups) - 1), *_figures(grid, grid.totals))
 
 
 def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:

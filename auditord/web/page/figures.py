@@ -5,7 +5,7 @@ The API and the command line answer the same questions (:class:`auditord.reporti
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, previous_period, up_to_same_day, year_before
+from auditord.reporting.periods import FIRST_DAY, LAST_DAY, check_day, previous_period, up_to_same_day, year_before
 from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
@@ -25,7 +25,7 @@ from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, format_change, format_figure, with_unit
-from auditord.web.page.query_string import View
+from auditord.web.page.query_string import ALL_TIME, USAGE, View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
@@ -75,6 +75,25 @@ class Figures(msgspec.Struct, frozen=True):
         """Return the question that a view answers, in the time zone of ``now``."""
         return replace(view.question(now, self.keys), co2_per_kwh=self.co2_per_kwh)
 
+    async def settle(self, request: web.BaseRequest, view: View, now: datetime) -> View:
+        """Return the view with the days of its period, if only the records tell them.
+
+        Raises:
+            InvalidQuery: the first record stopped on a day that no period has.
+        """
+        if view.period != ALL_TIME:
+            return view
+        among = view.where(now.tzinfo or UTC)
+        query = Question((MEASURES["jobs"],), filters=view.filters, keys=self.keys, among=among).query()
+        async with self.places.few(client_key(request), self._sums(request), query) as found:
+            stops = [moment for each in found.groups for moment in (each.first_stop, each.last_stop)] or [now]
+        try:
+            first, last = (check_day(moment.astimezone(now.tzinfo)).date() for moment in (min(stops), max(stops)))
+        except (OverflowError, ValueError) as error:
+            raise InvalidQuery(f"{error}: choose other dates", "period") from error
+        start, stop = (datetime.combine(day, time.min, now.tzinfo) for day in (first, last + timedelta(days=1)))
+        return replace(view, span=Window(start, stop))
+
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
         """Return the report for the sender of a request.
 
@@ -84,7 +103,7 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: there are still too many rows.
         """
-        if question.bin is None or question.by in {None, SIZE}:
+        if question.bin is None or question.by in {None, SIZE} or question.counts_users:
             return await self._whole(request, question)
         with suppress(TooManyGroups):
             async with self.places.few(client_key(request), self._sums(request), question.query()) as found:
@@ -131,7 +150,7 @@ class Figures(msgspec.Struct, frozen=True):
                 found = await place.sum_up(self._sums(request), replace(question, bin=None).query())
             except TooManyGroups as error:
                 raise _too_many_rows() from error
-            rows = len({group.key[:1] for group in found.groups}) or 1
+            rows = len({group.key[: len(question.groups)] for group in found.groups}) or 1
             if question.bin is None:
                 await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
@@ -175,12 +194,14 @@ class Figures(msgspec.Struct, frozen=True):
         """
         rows = await self._whole(request, replace(question, bin=None))
         labels = [row.label for row in rows.rows[:most]]
-        named = tuple([label for label in labels if label is not None])
-        if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
+        named = tuple(dict.fromkeys([label for label in labels if label is not None]))
+        if question.counts_users:  # the users of the other rows are not those of all minus the named ones
+            return rows, await self._whole(request, question)
+        if rows.row_count <= most or (None in labels and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
         # Queried last, so that the totals include every record of the other two reports.
-        totals = await self._whole(request, replace(question, by=None))
+        totals = await self._whole(request, replace(question, by=None, then=None))
         return rows, condense(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
@@ -198,7 +219,7 @@ class Figures(msgspec.Struct, frozen=True):
         found: list[tuple[str, Report]] = []
         for name, name_so_far, former in windows:
             part = up_to_same_day(former, window, now)
-            report = await self.report(request, replace(question, by=None, bin=None, window=part))
+            report = await self.report(request, replace(question, by=None, then=None, bin=None, window=part))
             if former != year or report.rows:
                 found.append((name if part == former else name_so_far, report))
         return found
@@ -334,8 +355,6 @@ def change(present: Figure, former: Figure) -> Fraction | None:
 
 
 _RANKED: Final = 20
-_JOBS: Final = "/jobs"
-_KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 
 
 class Charts(msgspec.Struct, frozen=True):
@@ -367,42 +386,42 @@ class Charts(msgspec.Struct, frozen=True):
 
     def name(self, row: Row, report: Report) -> str:
         """Return the name of a row."""
-        return "All" if report.question.by is None else row.label or "(none)"
+        return row.name if report.question.groups else "All"
 
     def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
         """Return the rows as series whose marks link to their records."""
         rows = self.rows(report)
-        labels = {name: row.label for name, row, colour in rows if colour != OTHERS}
+        named = {name: row for name, row, colour in rows if colour != OTHERS}
         spans = _spans(report, bins)
 
         def links(name: str) -> Callable[[date], str] | None:
-            label = labels.get(name)
-            if (label is None and report.question.by is not None) or view.by == "size" or view.source == LAKE:
+            if name not in named or view.source == LAKE:
                 return None
-            url = self._records(report, view, label)
-            return lambda begin: url + spans[begin]
+            url = self._records(view.of_row(report.question, named[name].labels))
+            return None if url is None else lambda begin: url + spans[begin]
 
         return series(rows, bins, report, links)
 
-    def _records(self, report: Report, view: View, label: str | None) -> str:
-        """Return the URL of the list of a label's records, ready for the days of a bin to be appended."""
-        chosen = View({key: value for key, value in view.given.items() if key in _KEPT}, view.labels)
-        by = report.question.by
-        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrow(_JOBS, by, label))
+    def _records(self, view: View | None) -> str | None:
+        """Return the URL of the list of a view's records, ready for the days of a bin to be appended."""
+        if view is None:
+            return None
+        url = self.path(view.jobs(**{"period": None, "from": None, "to": None}))
         return f"{url}&" if "?" in url else f"{url}?"
 
     def _rank(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
         unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
         for row in report.rows[:_RANKED]:
-            name, value, label = self.name(row, report), row.total[0].value, row.label
-            link = None if label is None or view.by == "size" else self.path(view.narrow("/usage", view.by, label))
+            name, value = self.name(row, report), row.total[0].value
+            narrowed = view.of_row(report.question, row.labels)
+            link = self.path(narrowed.url(USAGE)) if narrowed is not None and row.labels else None
             figure, size = format_figure(row.total[0], unit), nearest_float(value or Fraction(0))
             found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
         return found
 
     def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
         unit, found = report.question.measures[0].unit, dict[date, Mark]()
-        url, spans = self._records(report, view, None), _spans(report, bins)
+        url, spans = self._records(view) or "", _spans(report, bins)
         for day in bins:
             cell = report.totals.get(day)
             value = None if cell is None else cell[0].value
@@ -443,7 +462,7 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
 def zoom(view: View, first: date, end: date) -> str:
     """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive)."""
     last = end - timedelta(days=1)
-    return view.url("/usage", **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
+    return view.url(USAGE, **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
 
 
 def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:

@@ -27,16 +27,11 @@ from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, format_figure
 from auditord.web.page.query_string import (
-    COMPARISONS,
+    ALL_TIME,
     FILTERS,
-    LABEL_OPERATORS,
-    OF_API,
-    OPERATORS,
     PAGE,
-    RANGES,
     View,
-    chips,
-    form_values,
+    form_of,
     is_sent_form,
     name_of,
     order_by,
@@ -47,6 +42,7 @@ from auditord.web.page.query_string import (
     tidy,
     value_of,
 )
+from auditord.web.page.query_string import JOBS as PATH
 from auditord.web.page.rendering import Form, Renderer, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
@@ -57,8 +53,6 @@ from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.zones import zone_name
-
-PATH: Final = "/jobs"
 
 _COLUMN: Final = "column"
 _SORTED: Final = {
@@ -80,7 +74,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "efficiency": "CPU efficiency",
 }
 """The columns that every list has besides the record's id, with their headings."""
-_SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
+_SHOWN: Final = ("group", "user", "outcome", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
 _MIB: Final = 1 << 20
@@ -102,7 +96,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         pieces = pieces_of(read_target(request.raw_path).query)
         if is_sent_form(pieces):
             return self.renderer.redirect(_url(tidy(pieces)))
-        view = read_view("&".join(piece for piece in pieces if name_of(piece) not in OF_API | {_COLUMN}))
+        view = read_view("&".join(pieces), PATH)
         columns = _columns([name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))])
         now = self.figures.now(view.zone)
         zone = now.tzinfo or UTC
@@ -121,20 +115,14 @@ class JobsPages(msgspec.Struct, frozen=True):
             "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
             **self._more(pieces, listing, found),
             "orders": _orders(pieces, query.order),
-            "chips": chips(pieces),
-            "form": form_values(pieces, zone),
-            "ranges": RANGES,
-            "operators": OPERATORS,
-            "comparisons": COMPARISONS,
-            "label_operators": LABEL_OPERATORS,
-            "open": next((value_of(piece) for piece in pieces if name_of(piece) == "open"), ""),
+            **form_of(pieces, zone),
             "latest_first": query.order.descending,
             "limit": listing.page,
             "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
             "has_released": (await self.store.lake_state()).records > 0,
             "released": query.released,
             "periods": PERIODS,
-            "usage": view.url("/usage"),
+            "usage": view.usage(),
         }
         navigation = self.visitors.navigation(request, PATH)
 
@@ -187,7 +175,8 @@ class JobsPages(msgspec.Struct, frozen=True):
         return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
 
     def _where(self, view: View, now: datetime) -> Condition:
-        window = view.window(now) if {"from", "to", "period"} & set(view.given) else None
+        is_dated = {"from", "to", "period"} & set(view.given) and view.period != ALL_TIME
+        window = view.window(now) if is_dated else None
         return Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys).where()
 
 

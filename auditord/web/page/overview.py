@@ -5,7 +5,7 @@ shows how well the visitor's jobs used what they requested.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final
@@ -23,8 +23,19 @@ from auditord.web.page.charts import Axis, Picture, bars
 from auditord.web.page.figures import Charts, Figures, change, compare, partial_places
 from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, format_change, format_figure, percent
-from auditord.web.page.query_string import View, read_view
+from auditord.web.page.query_string import (
+    ALL_TIME,
+    USAGE,
+    View,
+    form_of,
+    is_sent_form,
+    pieces_of,
+    read_view,
+    tidy,
+)
+from auditord.web.page.query_string import MY as MY_PATH
 from auditord.web.page.rendering import Renderer, Visitors, may
+from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import Permission, Record
 from auditord_hookspecs.aggregates import CalendarUnit, amount_of, compute_held_amount, compute_held_time
@@ -35,6 +46,7 @@ PATH: Final = "/"
 
 _SUMMED: Final = ("core-hours", "jobs", "gpu-hours")
 _TOP: Final = 5
+_THIS_MONTH: Final = View({"period": "this-month"})
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -47,7 +59,9 @@ class OverviewPage(msgspec.Struct, frozen=True):
     charts: Charts
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the page."""
+        """Show the page, which has no filters and one period."""
+        if read_target(request.raw_path).query:
+            raise InvalidQuery("the overview has neither filters nor another period: see Usage")
         now = self.figures.now()
         this, last, recent = month_of(now), month_of(now, 1), PERIODS["30-days"](now)
         ask = partial(self._ask, request)
@@ -75,10 +89,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
                 "legend": self.charts.rows(by_day),
                 "implausible": has_implausible(of_groups),
                 "remarks": remarks(whole.question, whole.totals.values()),
-                "groups": _top(groups, {row.label: row.total for row in of_groups.rows}),
-                "users": _top(users, None),
+                "groups": _top(groups, "group", {row.label: row.total for row in of_groups.rows}),
+                "users": _top(users, "user"),
                 "health": health,
-                "view": View({"period": "this-month"}),
+                "view": _THIS_MONTH,
             }
             return self.renderer.answer("overview.html", values, navigation)
 
@@ -141,7 +155,9 @@ def _within(report: Report, first: date, end: date) -> Cell:
     return total
 
 
-def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) -> list[dict[str, str | None]]:
+def _top(
+    report: Report, name: str, efficiency: Mapping[str | None, Cell | None] | None = None
+) -> list[dict[str, str | None]]:
     """Return the largest rows, with their efficiencies unless ``efficiency`` is None."""
     total, found = report.total[0].value, list[dict[str, str | None]]()
     for row in report.rows[:_TOP]:
@@ -149,6 +165,7 @@ def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) ->
             found.append(
                 {
                     "label": row.label,
+                    "link": _THIS_MONTH.narrow(name, row.label, report.question.keys).url(USAGE),
                     "core_hours": format_figure(row.total[0], "core h"),
                     "jobs": format_figure(row.total[1]),
                     "efficiency": None if efficiency is None else format_figure(_ratio(efficiency.get(row.label)), "%"),
@@ -162,8 +179,6 @@ def _ratio(cell: Cell | None) -> Figure:
     """Return the figure of a cell; without a cell, a figure without a value."""
     return Figure(base=Fraction(0)) if cell is None else cell[0]
 
-
-MY_PATH: Final = "/my"
 
 LOOKED_AT: Final = 500
 """The number of latest jobs that are searched for the most unused core hours."""
@@ -184,26 +199,31 @@ class MyPage(msgspec.Struct, frozen=True):
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the page; without a user name, say why it is empty."""
         principal, navigation = principal_of(request), self.visitors.navigation(request, MY_PATH)
-        asked = read_view(read_target(request.raw_path).query)
+        pieces = pieces_of(read_target(request.raw_path).query)
+        if is_sent_form(pieces):
+            return self.renderer.redirect(f"{MY_PATH}?{tidy(pieces)}")
+        asked = read_view("&".join(pieces), MY_PATH)
         if principal is None or principal.user is None:
             return self.renderer.answer("my.html", {"user": None, "known": principal is not None}, navigation)
-        view = View({**asked.given, "user": principal.user}, asked.labels)
+        now = self.figures.now(asked.zone)
+        view = await self.figures.settle(request, replace(asked, given={**asked.given, "user": principal.user}), now)
         question = replace(
-            self.figures.question(view, self.figures.now(view.zone)),
+            self.figures.question(view, now),
             by=None,
             measures=tuple(MEASURES[name] for name in _SHOWN),
         )
         report = await self.figures.report(request, question)
-        former = await self.figures.former(request, question)
+        former = await self.figures.former(request, question) if view.span is None else ()
         records = await self._latest(request, question.where())
         user = principal.user
 
         def make() -> web.Response:
             values = {
+                **form_of(pieces, now.tzinfo or UTC),
                 "user": user,
                 "view": view,
                 "zone": question.zone,
-                "periods": PERIODS,
+                "periods": (*PERIODS, ALL_TIME),
                 "cards": self._cards(report, former),
                 "chart": self._chart(report, view),
                 "worst": self._worst(records),

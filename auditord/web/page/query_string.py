@@ -1,15 +1,18 @@
 """The query strings of the page: every view of usage and every list of records has a URL.
 
-A view has a measure, a group, a period and filters. A list of records has the filters and the order of the API, which
-the API's parser reads. Its form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more
-filter by a label (``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else.
-:func:`tidy` turns a submitted form into the query string of the list.
+A view has a period, filters, and the parameters of its page (:data:`TAKES`). Filters are one thing on all pages: labels
+with a name of their own (:data:`FILTERS`), and the filters of the API, which the API's parser reads. A link from one
+page to another carries all of them. A parameter that a page does not take is refused, never ignored.
+
+A form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more filter by a label
+(``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else. :func:`tidy`
+turns a submitted form into the query string of its view.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
-from urllib.parse import parse_qs, quote, quote_plus, unquote_plus, urlencode
+from urllib.parse import quote, quote_plus, unquote_plus, urlencode
 
 import msgspec
 from msgspec.structs import replace
@@ -17,22 +20,24 @@ from msgspec.structs import replace
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, check_day
+from auditord.reporting.questions import SIZE
 from auditord.web.api.lake_source import SOURCE, SOURCES
+from auditord.web.api.operation import read_given
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing
 from auditord.web.limits import MOST_BINS, MOST_ROWS
-from auditord.web.record_query import InvalidQuery, parse_query_string
+from auditord.web.record_query import InvalidQuery, parse_query_string, read_conditions
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Comparison, SortField, Window
+from auditord_hookspecs.query import AllOf, Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.zones import zone_name, zone_named
 
-FILTERS: Final = ("site", "group", "user")
+FILTERS: Final = ("site", "group", "user", "outcome")
+"""The labels with a field of their own in every form."""
+
 GROUPS: Final[Mapping[str, str]] = {
-    "group": "group",
-    "site": "site",
-    "user": "user",
+    **{name: name for name in ("group", "site", "user", "outcome")},
     "size": "job size (cores)",
     "none": "nothing",
 }
@@ -46,18 +51,28 @@ CHARTS: Final = (AUTOMATIC, "bars", "areas", "lines", DAYS)
 
 _DEFAULT_PERIOD: Final = "30-days"
 _LONGEST: Final = 1_000
+_MOST_PIECES: Final = 300
 _AUTOMATIC: Final = {
     CalendarUnit.DAY: timedelta(days=62),
     CalendarUnit.WEEK: timedelta(days=200),
     CalendarUnit.MONTH: timedelta(days=40 * 366),
 }
 """The longest period for which each unit is chosen automatically. Longer periods are shown by year."""
-LABEL: Final = "label"
-"""The parameter for a label that records must have, ``key=value``."""
+USAGE: Final = "/usage"
+JOBS: Final = "/jobs"
+MY: Final = "/my"
+TAKES: Final[Mapping[str, frozenset[str]]] = {
+    USAGE: frozenset({"measure", "by", "then", "bin", "score", "top", "chart", SOURCE}),
+    JOBS: frozenset({"column", "sort_by", "limit", "cursor", "include"}),
+    MY: frozenset({"bin"}),
+    "/": frozenset(),
+}
+"""The parameters that each page takes besides filters and the period."""
 
-_KNOWN: Final = frozenset(
-    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", SOURCE, LABEL, *FILTERS}
-)
+_PERIOD: Final = frozenset({"period", "from", "to", "timezone"})
+ALL_TIME: Final = "all"
+"""The period from the first stop to the last one."""
+
 _LEAST: Final = {
     CalendarUnit.DAY: timedelta(days=1),
     CalendarUnit.WEEK: timedelta(days=7),
@@ -69,15 +84,17 @@ _LEAST: Final = {
 
 
 class View(msgspec.Struct, frozen=True):
-    """A view of usage: one report and its presentation.
+    """A view of records: its period, its filters, and the parameters of its page.
 
     Args:
         given: the parameters of the URL by name; missing ones have their defaults.
-        labels: pairs of a meta key and a value that records must have.
+        conditions: the filters of the API, as undecoded parameters.
+        span: the days of :data:`ALL_TIME`, which only the records tell.
     """
 
     given: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    labels: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[str, ...] = ()
+    span: Window | None = None
 
     @property
     def measure(self) -> Measure:
@@ -88,6 +105,12 @@ class View(msgspec.Struct, frozen=True):
     def by(self) -> str:
         """The label that the rows are grouped by; ``none`` for a single row."""
         return self.given.get("by", "group")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The one or two labels that the rows are grouped by."""
+        names = (self.by, self.given.get("then", "none"))
+        return tuple(dict.fromkeys([name for name in names if name != "none"]))
 
     @property
     def score(self) -> str:
@@ -102,8 +125,13 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> tuple[tuple[str, str], ...]:
-        """The labels that records must have: names and values."""
-        return (*((name, self.given[name]) for name in FILTERS if name in self.given), *self.labels)
+        """The labels that records must have: names of :data:`FILTERS` and values."""
+        return tuple([(name, self.given[name]) for name in FILTERS if name in self.given])
+
+    @property
+    def is_filtered(self) -> bool:
+        """True if the view leaves out records, apart from its period."""
+        return bool(self.filters or self.conditions)
 
     @property
     def chart(self) -> str:
@@ -126,6 +154,8 @@ class View(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the period ends before it begins.
         """
+        if self.span is not None:
+            return self.span
         if self.period:
             return PERIODS[self.period](now)
         start, stop = self.given.get("from"), self.given.get("to")
@@ -154,50 +184,129 @@ class View(msgspec.Struct, frozen=True):
             raise InvalidQuery(f"more than {MOST_BINS} {name}s: choose longer bins or a shorter period", "bin")
         return unit
 
+    def where(self, zone: tzinfo = UTC) -> Condition:
+        """Return the condition of the filters of the API; times without a zone are in ``zone``.
+
+        Raises:
+            InvalidQuery: the API would refuse the filters too.
+        """
+        return AllOf(read_conditions(read_given(self.query(zone), API_FILTERS), API_FILTERS))
+
+    def query(self, zone: tzinfo) -> str:
+        """Return the filters of the API as a query string, in which every time has a zone."""
+        return "&".join([_with_zone(piece, zone) for piece in self.conditions])
+
     def question(self, now: datetime, keys: LabelKeys) -> Question:
-        """Return the question that the view answers, in the time zone of ``now``."""
-        by, zone = None if self.by == "none" else self.by, zone_name(now)
+        """Return the question that the view answers, in the time zone of ``now``.
+
+        Raises:
+            InvalidQuery: the view is of open records, which have no usage yet.
+        """
+        if any(_key(piece) == "open" and value_of(piece) == "true" for piece in self.conditions):
+            raise InvalidQuery("usage is of finished jobs: remove the filter 'open', or list the open jobs", "open")
+        by, then, *_ = (*self.groups, None, None)
         return Question(
-            (self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys, zone, now=now
+            (self.measure,),
+            by,
+            self.unit(now),
+            self.window(now),
+            self.filters,
+            self.score,
+            keys,
+            zone_name(now),
+            now=now,
+            among=self.where(now.tzinfo or UTC),
+            then=then,
         )
 
     def url(self, path: str, **changes: str | None) -> str:
-        """Return the URL of the view with some parameters changed, or removed if None."""
+        """Return the URL of this view on a page, with some parameters changed, or removed if None.
+
+        The page gets all filters and the period, and those of the other parameters that it takes.
+        """
+        taken = {*FILTERS, *_PERIOD, *TAKES[path.partition(".")[0]]}
         merged = {**self.given, **changes}
-        pairs = [(name, value) for name, value in merged.items() if value is not None]
-        pairs += [(LABEL, f"{key}={value}") for key, value in self.labels]
-        return f"{path}?{urlencode(pairs)}" if pairs else path
+        pairs = urlencode([(name, value) for name, value in merged.items() if value is not None and name in taken])
+        query = "&".join([*([pairs] if pairs else []), *self.conditions])
+        return f"{path}?{query}" if query else path
 
-    def narrow(self, path: str, name: str, value: str) -> str:
-        """Return the URL of the view narrowed to one more label."""
-        if name in FILTERS:
-            return self.url(path, **{name: value})
-        return replace(self, labels=(*self.labels, (name, value))).url(path)
+    def usage(self, **changes: str | None) -> str:
+        """Return the URL of the usage of the records that a list with this view has."""
+        dated = {"period", "from", "to"} & self.given.keys()
+        return self.url(USAGE, **({} if dated else {"period": ALL_TIME}), **changes)
+
+    def jobs(self, **changes: str | None) -> str:
+        """Return the URL of the list of the records that count in this view."""
+        return self.url(JOBS, **{"period": None if self.period == ALL_TIME else self.period or None, **changes})
+
+    def narrow(self, name: str, value: str | None, keys: LabelKeys) -> "View":
+        """Return the view with one more filter by a label; None selects records without it."""
+        if name in FILTERS and value and self.given.get(name, value) == value:
+            return replace(self, given={**self.given, name: value})
+        key = quote(keys.key(name), safe="")
+        added = f"meta[{key}][absent]=true" if value is None else f"meta[{key}][c][]={quote_plus(value)}"
+        return replace(self, conditions=tuple(dict.fromkeys([*self.conditions, added])))
+
+    def of_row(self, question: Question, labels: Sequence[str | None]) -> "View | None":
+        """Return the view of the records of one row; None if no filter selects them."""
+        view = self
+        for name, label in zip(question.groups, labels, strict=True):
+            if name == SIZE:
+                return None
+            view = view.narrow(name, label, question.keys)
+        return view
+
+    def drop_filters(self) -> "View":
+        """Return the view without filters."""
+        return View({name: value for name, value in self.given.items() if name not in FILTERS}, span=self.span)
 
 
-def read_view(query: str) -> View:
-    """Read the query string of a view.
+def read_view(query: str, path: str = USAGE) -> View:
+    """Read the query string of a view on a page.
 
     Raises:
-        InvalidQuery: a parameter is unknown or has an invalid value.
+        InvalidQuery: the page does not take a parameter, or a parameter has an invalid value.
     """
-    given = parse_qs(query, keep_blank_values=True, max_num_fields=100)
-    for name, values in given.items():
-        if name not in _KNOWN:
-            raise InvalidQuery(f"there is no parameter '{name[:60]}'", name[:60])
-        if name != LABEL and len(values) > 1:
-            raise InvalidQuery(f"give '{name}' only once", name)
-        if any(len(value) > _LONGEST for value in values):
-            raise InvalidQuery(f"'{name}' is too long", name)
-    single = {name: values[0] for name, values in given.items() if name != LABEL and values[0]}
+    pieces = pieces_of(query)
+    taken = {*FILTERS, *_PERIOD, *TAKES[path]}
+    if len(pieces) > _MOST_PIECES:
+        raise InvalidQuery(f"more than {_MOST_PIECES} parameters")
+    single: dict[str, str] = {}
+    conditions: list[str] = []
+    for piece in pieces:
+        name, value = name_of(piece), value_of(piece)
+        if len(value) > _LONGEST:
+            raise InvalidQuery(f"'{name[:60]}' is too long", name[:60])
+        if name in API_FILTERS:
+            conditions += [_canonical(piece)] if value else []
+        elif name not in taken:
+            of_others = any(name in others for others in TAKES.values())
+            text = f"this page takes no '{name}'" if of_others else f"there is no parameter '{name[:60]}'"
+            raise InvalidQuery(text, name[:60])
+        elif path != JOBS or name not in TAKES[JOBS]:  # the list reads its own
+            if name in single:
+                raise InvalidQuery(f"give '{name}' only once", name)
+            single[name] = value
+    single = {name: value for name, value in single.items() if value}
     _check(single)
-    return View(single, tuple(map(_label, given.get(LABEL, ()))))
+    view = View(single, tuple(conditions))
+    view.where()
+    return view
+
+
+def _canonical(piece: str) -> str:
+    """Return a filter of the API as links have it: lists without indices, so that one more value can be added."""
+    ((name, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
+    if name == "meta" and len(inner) in {2, 3} and inner[1] != "absent":
+        inner = [*inner[:2], ""]
+    brackets = "".join([f"[{quote(each, safe='')}]" for each in inner])
+    return f"{name}{brackets}={quote_plus(value_of(piece))}"
 
 
 def _check(single: Mapping[str, str]) -> None:
     offered: Mapping[str, Sequence[str]] = {
         "measure": tuple(MEASURES),
-        "period": tuple(PERIODS),
+        "period": (*PERIODS, ALL_TIME),
         "chart": CHARTS,
         SOURCE: SOURCES,
         "bin": (AUTOMATIC, NO_BIN, *(unit.value for unit in CalendarUnit)),
@@ -205,7 +314,7 @@ def _check(single: Mapping[str, str]) -> None:
     for name, values in offered.items():
         if single.get(name, values[0]) not in values:
             raise InvalidQuery(f"'{name}' must be one of {', '.join(values)}", name)
-    for name in ("score", "by", *FILTERS):
+    for name in ("score", "by", "then", *FILTERS):
         if text := single.get(name):
             _check_name(name, text)
     if zone := single.get("timezone"):
@@ -219,16 +328,6 @@ def _check(single: Mapping[str, str]) -> None:
     top = single.get("top", "1")
     if not (top.isascii() and top.isdigit() and 1 <= int(top) <= MOST_ROWS):
         raise InvalidQuery(f"'top' must be a number of rows, at most {MOST_ROWS}", "top")
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidQuery("write 'label' as key=value", LABEL)
-    _check_name(LABEL, key)
-    if value:
-        _check_name(LABEL, value)
-    return key, value
 
 
 def _check_name(parameter: str, text: str) -> None:
@@ -263,6 +362,9 @@ RANGES: Final[Mapping[str, str]] = {
 }
 """The filters that have a field of their own in the form, and the names of the fields."""
 
+OUTCOMES: Final = ("completed", "failed", "cancelled", "timeout", "out_of_memory", "node_fail", "preempted")
+"""The words of the label ``outcome``: how a job ended."""
+
 COMPARISONS: Final = tuple(each.value for each in Comparison)
 LABEL_OPERATORS: Final = ("c", "dnc", "absent")
 OPERATORS: Final[Mapping[str, str]] = {
@@ -278,6 +380,14 @@ OPERATORS: Final[Mapping[str, str]] = {
 }
 """The operators of the API as people read them."""
 
+_SUBJECTS: Final = {
+    "record_id": "Record",
+    "start_time": "Start",
+    "stop_time": "Stop",
+    "runtime": "Runtime",
+    "implausible": "Implausible CPU time",
+    **{name: name.capitalize() for name in FILTERS},
+}
 _TIMES: Final = ("start_time", "stop_time")
 _FIELDS: Final = frozenset(
     {"filters", "label_key", "label_is", "label_value", "component_name", "component_is", "component_amount"}
@@ -287,7 +397,7 @@ _SHOWN_ELSEWHERE: Final = frozenset({"sort_by", "limit", "cursor", "include", "o
 
 
 class Chip(msgspec.Struct, frozen=True):
-    """A filter above the list.
+    """A filter above the figures.
 
     Args:
         subject: the label, the component, or the parameter.
@@ -300,6 +410,13 @@ class Chip(msgspec.Struct, frozen=True):
     operator: str
     value: str
     without: str
+
+    @property
+    def text(self) -> str:
+        """The filter as people read it."""
+        subject = _SUBJECTS.get(self.subject, self.subject)
+        operator = OPERATORS.get(self.operator, "")
+        return " ".join(filter(None, [subject, operator, "" if self.operator == "absent" else self.value]))
 
 
 def pieces_of(raw: str) -> Sequence[str]:
@@ -323,7 +440,7 @@ def is_sent_form(pieces: Sequence[str]) -> bool:
 
 
 def tidy(pieces: Sequence[str]) -> str:
-    """Return the query string of the list that a submitted form requests.
+    """Return the query string of the view that a submitted form requests.
 
     Raises:
         InvalidQuery: a filter is incomplete.
@@ -358,16 +475,15 @@ def read_filters(pieces: Sequence[str], zone: tzinfo) -> Listing:
 
 
 def chips(pieces: Sequence[str]) -> list[Chip]:
-    """Return the filters of a list, for display above it."""
+    """Return the filters of a view, for display above it."""
     found: list[Chip] = []
     for at, piece in enumerate(pieces):
         name, value = name_of(piece), value_of(piece)
-        if not value or (name != LABEL and name not in OF_API - _SHOWN_ELSEWHERE):
+        if not value or name not in {*FILTERS, *OF_API} - _SHOWN_ELSEWHERE:
             continue
         without = "&".join(each for other, each in enumerate(pieces) if other != at and name_of(each) != "cursor")
-        if name == LABEL:
-            key, _, value = value.partition("=")
-            found.append(Chip(key, "c" if value else "absent", value, without))
+        if name in FILTERS:
+            found.append(Chip(name, "c", value, without))
             continue
         ((_, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
         *subject, operator = [each for each in inner if each][:2] or [""]
@@ -375,15 +491,24 @@ def chips(pieces: Sequence[str]) -> list[Chip]:
     return found
 
 
-def form_values(pieces: Sequence[str], zone: tzinfo) -> Mapping[str, str]:
-    """Return the values of the form's fields: those of :data:`RANGES`, and ``filters`` for everything else."""
-    of_ranges = {key: _local(key, value_of(piece), zone) for piece in pieces if (key := _key(piece)) in RANGES}
+def form_of(pieces: Sequence[str], zone: tzinfo) -> Mapping[str, object]:
+    """Return what the filters of a form show: their values, and ``filters`` for those without a field of their own."""
+    ranges = {key: _local(key, value_of(piece), zone) for piece in pieces if (key := _key(piece)) in RANGES}
     others = [
         piece
         for piece in pieces
         if (name := name_of(piece)) == "sort_by" or (name in OF_API - _SHOWN_ELSEWHERE and _key(piece) not in RANGES)
     ]
-    return {**dict.fromkeys(RANGES, ""), **of_ranges, "filters": "&".join(others)}
+    return {
+        "chips": chips(pieces),
+        "form": {**dict.fromkeys(RANGES, ""), **ranges, "filters": "&".join(others)},
+        "open": next((value_of(piece) for piece in pieces if name_of(piece) == "open"), ""),
+        "ranges": RANGES,
+        "outcomes": OUTCOMES,
+        "operators": OPERATORS,
+        "comparisons": COMPARISONS,
+        "label_operators": LABEL_OPERATORS,
+    }
 
 
 def order_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:

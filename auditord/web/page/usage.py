@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from importlib.util import find_spec
 from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 import msgspec
 from aiohttp import web
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges
+from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
@@ -25,7 +26,22 @@ from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, moves, name_of_bin
 from auditord.web.page.numbers import format_figure, percent, with_unit
-from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, NO_BIN, View, read_view
+from auditord.web.page.query_string import (
+    ALL_TIME,
+    AUTOMATIC,
+    CHARTS,
+    DAYS,
+    GROUPS,
+    NO_BIN,
+    View,
+    chips,
+    form_of,
+    is_sent_form,
+    pieces_of,
+    read_view,
+    tidy,
+)
+from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
@@ -66,8 +82,9 @@ class UsageFiles(msgspec.Struct, frozen=True):
         asked = read_target(request.raw_path)
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
-        question = self.figures.question(view, self.figures.now(view.zone))
-        figures = self.figures.of(view.source)
+        now, figures = self.figures.now(view.zone), self.figures.of(view.source)
+        view = await figures.settle(request, view, now)
+        question = figures.question(view, now)
         headers = {
             "Content-Type": _TYPES[form],
             "Content-Disposition": f'attachment; filename="usage.{form}"',
@@ -130,7 +147,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         pledge = None if window is None else sum_pledges(pledges, question, window)
         if pledge is None:
             return None
-        unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
+        unit, used = question.measures[0].unit, use_of_pledge(pledges, question, (), report.total[0])
         value = with_unit(format_figure(Figure(pledge), unit), unit)
         return f"{percent(used)} % of the pledge of {value}"
 
@@ -148,8 +165,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def _title(self, report: Report, view: View) -> str:
         measure, unit = view.measure, report.question.bin
         parts = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
-        if view.by != "none" and view.chart != DAYS:  # a heat map sums all rows
-            parts.append(f"by {GROUPS.get(view.by, view.by)}")
+        if view.groups and view.chart != DAYS:  # a heat map sums all rows
+            parts.append(f"by {' and '.join([GROUPS.get(name, name) for name in view.groups])}")
         if unit is not None:
             parts.append(f"per {unit.value}")
         return " ".join(parts)
@@ -161,7 +178,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
     def _what(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         unit, pledged = view.measure.unit, self.describe_pledge(report, pledges)
         total = with_unit(format_figure(report.total[0], unit), unit)
-        filters = [f"{name}: {value}" for name, value in view.filters]
+        given = [f"{name}={quote_plus(value)}" for name, value in view.filters]
+        filters = [each.text for each in chips([*given, *view.conditions])]
         return " · ".join([total, *filters, *([] if pledged is None else [pledged])])
 
 
@@ -174,7 +192,6 @@ def _join_pieces(pieces: Iterator[str]) -> bytes:
     return "".join(taken).encode()
 
 
-PATH: Final = "/usage"
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MOST_CELLS: Final = 5_000
@@ -200,28 +217,35 @@ class UsagePage(msgspec.Struct, frozen=True):
     labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the page."""
-        view = read_view(read_target(request.raw_path).query)
-        now = self.figures.now(view.zone)
-        question = self.figures.question(view, now)
-        figures, window = self.figures.of(view.source), view.window(now)
+        """Show the page. A submitted form is first redirected to the URL of its view."""
+        pieces = pieces_of(read_target(request.raw_path).query)
+        if is_sent_form(pieces):
+            return self.renderer.redirect(f"{PATH}?{tidy(pieces)}")
+        view = read_view("&".join(pieces))
+        now, figures = self.figures.now(view.zone), self.figures.of(view.source)
+        zone = zone_name(now)
+        is_settled = view.period != ALL_TIME
         form: Mapping[str, Any] = {  # Any: read by the template
+            **form_of(pieces, now.tzinfo or UTC),
             "view": view,
-            "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
-            "zone": question.zone,
-            "window": self.files.days(window),
+            "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, zone])),
+            "zone": zone,
+            "window": self.files.days(view.window(now)) if is_settled else "all time",
             "measure": view.measure,
             "measures": self.figures.measures,
-            "periods": PERIODS,
-            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, view.by)},
+            "periods": (*PERIODS, ALL_TIME),
+            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, *view.groups)},
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
         }
         navigation = self.visitors.navigation(request, PATH)
         request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
+        view = await figures.settle(request, view, now)
+        question, window = figures.question(view, now), view.window(now)
         report, drawn = await self._reports(request, view, figures, question)
-        former = await figures.former(request, question)
+        former = await figures.former(request, question) if is_settled else ()
+        implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges = figures.pledges_for(request, question)
         return await self.figures.places.run(
             lambda: self.renderer.answer(
@@ -230,7 +254,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     **form,
                     "total": format_figure(report.total[0], view.measure.unit),
                     "compared": compare(report, former),
-                    "implausible": has_implausible(report),
+                    "implausible": implausible.jobs() if has_implausible(report) else None,
                     "remarks": remarks(question, [row.total for row in report.rows]),
                     "pledge": self.files.describe_pledge(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
@@ -238,7 +262,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                     "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
-                    "table": self._table(report, view),
+                    "table": self._table(report, view, pledges),
                     "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
                     "snapshot": None if report.snapshot is None else _state(report.snapshot),
@@ -255,41 +279,53 @@ class UsagePage(msgspec.Struct, frozen=True):
         """Return the report for the table and that for the chart. With many bins, the table's report has no bins."""
         if view.chart == DAYS:
             rows = await figures.report(request, replace(question, bin=None))
-            return rows, await figures.report(request, replace(question, by=None))
+            return rows, await figures.report(request, replace(question, by=None, then=None))
         bins = bins_of(question, figures.now(view.zone))
         most = max(_top(view), MOST_COLOURS)
         if len(bins) > _most_columns(view) and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
-        if view.by == "user" and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
+        if "user" in question.groups and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
             _, report = await figures.rows_and_bins(request, question, most)
             return report, report
         report = await figures.report(request, question, most)
         return report, report
 
-    def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: read by the template
+    def _table(
+        self, report: Report, view: View, pledges: Sequence[Pledge]
+    ) -> Mapping[str, Any]:  # Any: read by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = self.figures.axis(report)
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
-        named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
-        named += [] if rest is None else [(f"{count} more", rest, view.url(PATH, top=str(MOST_ROWS)))]
+        question, blank = report.question, [""] * (len(report.question.groups) - 1)
+        named = [
+            ([each or "(none)" for each in row.labels] or ["All"], row, _link(row, view, question)) for row in rows
+        ]
+        named += [] if rest is None else [([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)))]
         total, like = report.total[0].value, report.total[0]
+        whole = Row((), report.totals, report.total)
+        used = [use_of_pledge(pledges, question, row.labels, row.total[0]) for row in rows]
 
-        def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
+        def line(names: Sequence[str], row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
             found = [row.cells.get(begin) for begin in bins]
             share = None if measure.ratio or not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
-                "name": name,
+                "names": names,
                 "link": link,
                 "cells": ["" if cell is None else format_figure(cell[0], measure.unit, like) for cell in found],
                 "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
+                "used": percent(use_of_pledge(pledges, question, row.labels, row.total[0]))
+                if row.labels or row is whole
+                else "",
             }
 
         return {
             "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
             "rows": [line(*each) for each in named],
-            "total": line("Total", Row(None, report.totals, report.total), None),
+            "groups": [GROUPS.get(name, name) for name in question.groups] or [""],
+            "total": line(["Total", *blank], whole, None),
+            "has_pledges": any(each is not None for each in used) and bool(question.groups),
             "has_shares": not measure.ratio,
         }
 
@@ -307,24 +343,27 @@ def _most_columns(view: View) -> int:
 def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     """Return the shell command that prints the same report; ``zone`` is the page's."""
     unit, window = view.unit(now), view.window(now)
-    words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
+    words = ["auditord", "report", "usage", "--measure", view.measure.name]
+    by, then, *_ = (*view.groups, "none", "none")
+    words += ["--by", by, *(["--then", then] if then != "none" else [])]
     words += ["--bin", NO_BIN if unit is None else unit.value]
     words += ["--score", view.score] if view.measure.scored else []
     span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
-    words += ["--period", view.period] if view.period else span
+    words += ["--period", view.period] if view.period in PERIODS else span
     words += ["--source", view.source] if view.source == LAKE else []
     words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
+    words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
     return " ".join(map(quote, words))
 
 
-def _link(row: Row, view: View) -> str | None:
+def _link(row: Row, view: View, question: Question) -> str | None:
     """Return the URL of the view of one row, grouped by the next finer label; None if the row has no such view."""
-    if row.label is None or view.by in {"size", "none"}:
+    if not row.labels or (narrowed := view.of_row(question, row.labels)) is None:
         return None
-    below = {"site": "group", "group": "user"}.get(view.by, "none")
-    return replace(view, given={**view.given, "by": below}).narrow(PATH, view.by, row.label)
+    below = {"site": "group", "group": "user", "outcome": "group"}.get(question.groups[-1], "none")
+    return narrowed.url(PATH, by="none" if below in question.groups else below, then=None)
 
 
 def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
-from auditord.reporting.pledges import Pledge, Scope, sum_pledges
+from auditord.reporting.pledges import Pledge, Scope, sum_pledges, use_of_pledge
 from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
@@ -88,6 +88,63 @@ def test_bins_have_no_gaps_and_hold_all_of_the_rows() -> None:
     assert make_report(far, aggregate_records(JOBS, far.query())).bins == (date(2026, 1, 1), date(2027, 1, 1))
 
 
+def test_a_user_of_two_groups_counts_once_in_the_total() -> None:
+    jobs = [
+        replace(each, meta={**(each.meta or {}), **({} if user is None else {"user_id": (user,)})})
+        for each, user in zip(JOBS, ("alice", "bob", "alice", None, "carol"), strict=True)
+    ]
+    question = Question((MEASURES["active-users"], MEASURES["jobs"]), "group", CalendarUnit.MONTH)
+    made = make_report(question, aggregate_records(jobs, question.query()))
+    assert totals(made) == {"atlas": [2, 2], "belle": [2, 2], None: [0, 1]}
+    assert [figure.value for figure in made.total] == [3, 5]
+    rows, rest, _ = made.largest(1)
+    assert rest is not None
+    assert ([row.label for row in rows], rest.total[0].value) == (["atlas"], 2)
+    gathering = Gathering(question)
+    gathering.add(aggregate_records(jobs[:2], question.query()))
+    gathering.add(aggregate_records(jobs[2:], question.query()))
+    assert gathering.grid().totals.total == (3, 5)
+
+
+def test_means_are_of_the_jobs_that_have_the_quantity() -> None:
+    def waited(record: Record, seconds: int) -> Record:
+        return replace(record, components=(*record.components, Component("WaitTime", seconds, ())))
+
+    jobs = [waited(JOBS[0], 7_200), waited(JOBS[1], 0), *JOBS[2:]]
+    names = ("wait-per-job", "core-hours-per-job", "cores-per-job", "cpu-efficiency", "jobs")
+    question = Question(tuple(MEASURES[name] for name in names), "group", None, YEAR)
+    made = make_report(question, aggregate_records(jobs, question.query()))
+    assert totals(made)["atlas"] == [1, Fraction(41, 2), Fraction(41, 11), 50, 2]
+    assert totals(made)["belle"][:3] == [None, 6, 3]
+    assert made.total[0].value == 1
+
+
+def test_rows_of_two_labels_have_one_value_of_either() -> None:
+    question = Question((MEASURES["jobs"],), "group", None, YEAR, then="size")
+    made = make_report(question, aggregate_records(JOBS, question.query()))
+    assert {row.labels: row.total[0].value for row in made.rows} == {
+        ("atlas", "3-4"): 1,
+        ("atlas", "1"): 1,
+        ("belle", "3-4"): 1,
+        (None, "1"): 1,
+    }
+    assert {row.name for row in made.rows} == {"atlas · 3-4", "atlas · 1", "belle · 3-4", "(none) · 1"}
+    assert "".join(csv_pieces(grid_of(made))).splitlines()[0] == "group,size,jobs"
+    assert json.loads("".join(json_pieces(grid_of(made))))["rows"][0].keys() == {"label", "then", "total", "bins"}
+
+
+def test_the_use_of_a_pledge_is_that_of_each_row() -> None:
+    pledges = [
+        Pledge(Scope(None, group), None, Fraction(power), date(2026, 1, 1), date(2027, 1, 1))
+        for group, power in (("atlas", 1), (None, 4))
+    ]
+    made = report("core-hours")
+    found = {row.label: use_of_pledge(pledges, made.question, row.labels, row.total[0]) for row in made.rows}
+    hours = 365 * 24
+    assert found == {"atlas": 100 * Fraction(41) / hours, "belle": None, None: None}
+    assert use_of_pledge(pledges, made.question, (), made.total[0]) == 100 * Fraction(48) / (4 * hours)
+
+
 def test_job_sizes_are_in_classes() -> None:
     assert totals(report("jobs", by="size")) == {"1": [2], "3-4": [2]}
 
@@ -137,6 +194,9 @@ def test_periods_end_behind_the_present() -> None:
     assert PERIODS["12-months"](now) == Window(datetime(2025, 4, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
     assert PERIODS["7-days"](now) == Window(datetime(2026, 3, 25, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
     assert PERIODS["last-month"](now) == Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert PERIODS["this-quarter"](now) == Window(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
+    assert PERIODS["last-quarter"](now) == Window(datetime(2025, 10, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+    assert previous_period(PERIODS["this-quarter"](now)) == PERIODS["last-quarter"](now)
     assert previous_period(month_of(now)) == PERIODS["last-month"](now)
     assert previous_period(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
 

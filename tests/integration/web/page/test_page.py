@@ -19,6 +19,7 @@ from auditord import __version__
 from auditord.client import Client
 from auditord.manual import topics
 from auditord.testing.daemon import running_daemon
+from auditord.web.page.query_string import GROUPS
 from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record, Score
 
@@ -363,7 +364,7 @@ def test_the_times_of_a_view_are_in_its_time_zone(open_site: Visitor) -> None:
 def test_configured_labels_are_offered_to_group_by(open_site: Visitor) -> None:
     offered = re.search(r'<select name="by">(.*?)</select>', open_site.get("/usage?by=VO").text, re.DOTALL)
     assert offered is not None
-    assert re.findall(r'value="(\w+)"', offered[1]) == ["group", "site", "user", "size", "none", "partition", "VO"]
+    assert re.findall(r'value="(\w+)"', offered[1]) == [*GROUPS, "partition", "VO"]
 
 
 def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
@@ -409,7 +410,7 @@ def test_a_picture_says_what_it_is_of(open_site: Visitor) -> None:
     texts = [unescape(each) for each in re.findall(r"<text[^>]*>([^<]+)</text>", picture)]
     assert texts[0] == "Score-weighted hours (HEPscore23) by user per day"
     assert re.fullmatch(r"Site & Sons · \d+ \w{3} \d{4} to \d+ \w{3} \d{4} · UTC", texts[1])
-    assert re.fullmatch(r"[\d,]+ score h · site: KIT", texts[2])
+    assert re.fullmatch(r"[\d,]+ score h · Site is KIT", texts[2])
     assert {"alice", "=mallory", "score h"} <= set(texts)
     empty = open_site.get("/usage.svg?from=2001-01-01&to=2001-01-02").text
     assert "No record stopped in this period." in empty

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from auditord.web.page.query_string import chips, form_values, pieces_of, read_filters, tidy
+from auditord.web.page.query_string import chips, form_of, pieces_of, read_filters, tidy
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.query import AllOf, TimeCompares
 
@@ -19,7 +20,7 @@ def test_times_of_the_form_are_those_of_the_pages_zone() -> None:
     assert isinstance(where, AllOf)
     moments = [each.moment for each in where.conditions if isinstance(each, TimeCompares)]
     assert moments == [datetime(2026, 7, 1, 10, tzinfo=UTC), datetime(2026, 7, 1, 12, tzinfo=UTC)]
-    shown = form_values(asked, zone)
+    shown: Any = form_of(asked, zone)["form"]  # Any: read by templates
     assert (shown["start_time[gte]"], shown["stop_time[lt]"]) == ("2026-07-01T12:00:00", "2026-07-01T14:00:00")
 
 

@@ -48,13 +48,53 @@ PAGE = files("auditord.web.page")
 
 
 def test_a_view_is_its_url() -> None:
-    view = read_view("measure=jobs&by=user&group=a%26b&label=k%3Dv+w&from=2026-01-01&to=2026-01-31")
+    filters = "meta[k][c][]=v+w&component[Cores][gte]=8"
+    view = read_view(f"measure=jobs&by=user&group=a%26b&from=2026-01-01&to=2026-01-31&{filters}")
     assert read_view(urlsplit(view.url("/usage")).query) == view
-    assert view.filters == (("group", "a&b"), ("k", "v w"))
+    assert (view.filters, view.query(UTC)) == ((("group", "a&b"),), filters)
     assert (view.measure.name, view.by, view.period) == ("jobs", "user", "")
     window = view.window(NOW)
     assert (window.start, window.stop) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
-    assert read_view(urlsplit(view.narrow("/jobs", "k2", "x=y")).query).labels == (("k", "v w"), ("k2", "x=y"))
+
+
+def test_a_link_to_another_page_has_every_filter_and_the_period_but_no_other_parameter() -> None:
+    filters = "runtime[gte]=60&meta[VO][dnc][]=x"
+    view = read_view(f"measure=jobs&chart=lines&top=5&outcome=failed&period=last-month&{filters}")
+    assert view.jobs() == f"/jobs?outcome=failed&period=last-month&{filters}"
+    listed = read_view(f"outcome=failed&sort_by[asc]=runtime&column=VO&limit=5&cursor=x,y&{filters}", "/jobs")
+    assert listed.usage() == f"/usage?outcome=failed&period=all&{filters}"
+    assert read_view(filters, "/my").jobs() == f"/jobs?period=30-days&{filters}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "added"),
+    [
+        ("group", "b", {"group": "b"}),
+        ("group", None, "meta[gid][absent]=true"),
+        ("site", "b", "meta[sid][c][]=b"),
+        ("x=y", "[v]", "meta[x%3Dy][c][]=%5Bv%5D"),
+        ("meta:site", "b", "meta[site][c][]=b"),
+    ],
+)
+def test_a_row_leads_to_one_more_filter(name: str, value: str | None, added: str | dict[str, str]) -> None:
+    view = View({"site": "a"}, ("meta[x%3Dy][c][]=u",)).narrow(name, value, LabelKeys("sid", "gid", "uid"))
+    more = [added] if isinstance(added, str) else []
+    assert view.conditions == ("meta[x%3Dy][c][]=u", *more)
+    assert view.given == {"site": "a", **({} if isinstance(added, str) else added)}
+    assert read_view(urlsplit(view.url("/usage")).query) == view
+
+
+def test_a_list_with_indices_takes_one_more_value() -> None:
+    view = read_view("meta[VO][c][0]=a&meta%5BVO%5D%5Bc%5D%5B1%5D=b&meta[VO][any]=c")
+    assert view.narrow("VO", "d", LabelKeys()).query(UTC) == (
+        "meta[VO][c][]=a&meta[VO][c][]=b&meta[VO][any][]=c&meta[VO][c][]=d"
+    )
+
+
+@pytest.mark.parametrize(("path", "query"), [("/jobs", "measure=jobs"), ("/usage", "limit=5"), ("/my", "source=lake")])
+def test_a_page_refuses_what_only_others_take(path: str, query: str) -> None:
+    with pytest.raises(InvalidQuery, match="this page takes no"):
+        read_view(query, path)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +114,9 @@ def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
         "bin=hour",
         "from=yesterday",
         "label=k",
+        "meta[k][like]=x",
+        "component[Cores][gte]=many",
+        "stop_time[lt]=tomorrow",
         "user=a&user=b",
         "group=" + "x" * 2_000,
         "by=%00",
@@ -86,10 +129,10 @@ def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
 def test_what_a_url_cannot_ask_for_is_named(query: str) -> None:
     with pytest.raises(InvalidQuery) as refused:
         read_view(query)
-    assert refused.value.parameter == query.split("=", maxsplit=1)[0]
+    assert refused.value.parameter == query.split("=", maxsplit=1)[0].partition("[")[0]
 
 
-@pytest.mark.parametrize("query", ["from=2026-02-01&to=2026-01-01", "from=2000-01-01&bin=day"])
+@pytest.mark.parametrize("query", ["from=2026-02-01&to=2026-01-01", "from=2000-01-01&bin=day", "open=true"])
 def test_a_period_that_cannot_be_shown_is_refused(query: str) -> None:
     with pytest.raises(InvalidQuery):
         read_view(query).question(NOW, LabelKeys())
@@ -100,6 +143,10 @@ def test_the_command_gives_the_same_view() -> None:
     begin = "auditord report usage --measure score-hours --by none --bin week --score HEPscore23 "
     assert command(view, NOW) == begin + "--from 2026-01-01 --to 2026-02-01 --filter 'group=it'\"'\"'s'"
     assert command(read_view(""), NOW).endswith("--by group --bin day --period 30-days")
+    filtered = read_view("outcome=failed&stop_time[gte]=2026-11-01T00:00&component[Cores][gte]=8")
+    assert command(filtered, NOW).endswith(
+        "--filter outcome=failed --where 'stop_time[gte]=2026-11-01T00%3A00%3A00%2B00%3A00&component[Cores][gte]=8'"
+    )
     there = NOW.astimezone(ZoneInfo("Europe/Berlin"))
     assert command(read_view(""), there).endswith("--period 30-days --timezone Europe/Berlin")
     assert command(read_view(""), NOW, "Europe/Berlin").endswith("--period 30-days --timezone UTC")
