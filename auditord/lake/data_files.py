@@ -43,7 +43,7 @@ class LakeScan(ArrowScan):
         if is_whole and rows.num_rows != sum(task.file.record_count for task in wanted):
             for task in wanted if len(wanted) > 1 else ():
                 self.to_table([task])
-            raise _miscounted(wanted[0].file.file_path, rows.num_rows, wanted[0].file.record_count)
+            raise _blame_count(wanted[0].file.file_path, rows.num_rows, wanted[0].file.record_count)
         return rows
 
 
@@ -60,7 +60,7 @@ def open_files(paths: Sequence[str], records: Sequence[int], schema: Any, filesy
         if dataset.count_rows() != sum(records):
             for fragment, expected in zip(dataset.get_fragments(), records, strict=True):
                 if (found := fragment.count_rows()) != expected:
-                    raise _miscounted(fragment.path, found, expected)
+                    raise _blame_count(fragment.path, found, expected)
     except _UNREADABLE as error:
         raise _unreadable(f"one of {len(paths):,}", error) from error
     return dataset
@@ -71,7 +71,7 @@ def _unreadable(path: str, error: BaseException) -> LakeDamaged:
     return LakeDamaged(f"A data file of the lake cannot be read: {path} ({text:.400}). Restore it from a backup.")
 
 
-def _miscounted(path: str, found: int, expected: int) -> LakeDamaged:
+def _blame_count(path: str, found: int, expected: int) -> LakeDamaged:
     return LakeDamaged(
         f"The data file {path} of the lake has {found:,} rows, but {expected:,} were written to it: another program "
         "has replaced it. Restore it from a backup."

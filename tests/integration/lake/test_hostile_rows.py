@@ -189,6 +189,6 @@ async def test_the_count_of_released_rows_reads_no_data_file(world: World, monke
     def fail(*_: object) -> None:
         raise AssertionError("a data file was read")
 
-    monkeypatch.setattr("auditord.lake.table.ArrowScan.to_table", fail)
+    monkeypatch.setattr("auditord.lake.data_files.LakeScan.to_table", fail)
     world.table.check_released(NAME, replace(await world.store.released(), recalled=frozenset()))
     await world.ask()
