@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from glob import escape
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -22,13 +21,12 @@ from typing_extensions import override
 
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
+from auditord.lake.data_files import open_files
 from auditord.lake.dialect import VIEW, DuckDbDialect
 from auditord.lake.engines import PAGE, Chosen, Engine, Rows, Work
 from auditord.lake.pruning import match_chosen, match_finished, match_open
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
-
-_datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
 # A damaged or foreign Parquet file causes errors of many classes, also while DuckDB decodes names that are no UTF-8.
 _UNREADABLE: Final = (duckdb.Error, OSError, UnicodeDecodeError)
@@ -150,15 +148,6 @@ def files_of_host(paths: Sequence[str]) -> Files:
     return add
 
 
-def _files_of_store(paths: Sequence[str], schema: Any, filesystem: Any) -> Files:  # Any: pyarrow's
-    """Return access to files of an object store, which Arrow reads."""
-
-    def add(connection: duckdb.DuckDBPyConnection) -> None:
-        connection.register("lake", _datasets.dataset(paths, schema, format="parquet", filesystem=filesystem))
-
-    return add
-
-
 def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error):  # already closed
         connection.interrupt()
@@ -174,12 +163,13 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
             "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
         )
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
-    files = dict.fromkeys(task.file.file_path for task in tasks)  # a file may match several conditions
+    files = {task.file.file_path: task.file.record_count for task in tasks}  # a file may match several conditions
     located = [io.parse_location(file, io.properties) for file in files]
     paths = [path for _, _, path in located]
     if not paths:
         return None
-    if all(scheme == "file" for scheme, _, _ in located):
-        return files_of_host(paths)
     scheme, netloc, _ = located[0]
-    return _files_of_store(paths, table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
+    opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
+    if scheme == "file":
+        return files_of_host(paths)
+    return lambda connection: connection.register("lake", opened) and None

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
+from auditord.lake.data_files import LakeScan
 from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import records_of, values_of
 from auditord.lake.table import LakeTable
@@ -111,14 +111,14 @@ def _by_partition(table: LakeTable, where: BooleanExpression, *columns: str) -> 
     tasks = defaultdict[Partition, list[FileScanTask]](list)
     with table.load() as loaded:
         scan = loaded.scan(where, selected_fields=columns or ("*",))
-        reader = ArrowScan(loaded.metadata, loaded.io, scan.projection(), scan.row_filter)
+        reader = LakeScan(loaded.metadata, loaded.io, scan.projection(), scan.row_filter)
         for task in scan.plan_files():
             tasks[partition_of_file(task.file)].append(task)
     finished = sorted((month, site or "", (month, site)) for month, site in tasks if month is not None)
     return {each: _batches(table, reader, tasks[each]) for *_, each in finished}
 
 
-def _batches(table: LakeTable, reader: ArrowScan, tasks: Iterable[FileScanTask]) -> Iterator[Any]:
+def _batches(table: LakeTable, reader: LakeScan, tasks: Iterable[FileScanTask]) -> Iterator[Any]:
     with table.translate_errors():
         for task in tasks:
             yield from reader.to_table([task]).to_batches()

@@ -88,16 +88,16 @@ class ConfiguredLake(ReleasedRecords):
 
     async def _ask(self, ask: Callable[[Released], Awaitable[T]]) -> T:
         """Ask about the newest snapshot, and again if released records have changed after the store was asked."""
-        released = await self._released()
+        released = await self._read_released()
         while True:
             try:
                 return await ask(released)
             except (LakeMiscounted, LakeOvertaken):
-                before, released = released, await self._released()
+                before, released = released, await self._read_released()
                 if released == before:
                     raise
 
-    async def _released(self) -> Released:
+    async def _read_released(self) -> Released:
         with suppress(StoreUnavailable):  # the lake can be read without the store
             return Released() if self._store is None else await self._store.list_released()
         return Released()

@@ -164,10 +164,10 @@ class LakeReader:
                 f"The lake {self._table.location} has no records{'' if self._daemon is None else ' of ' + self._daemon}"
                 " yet: the next run syncs them; or run `auditord lake run` now."
             )
-        self._table.refuse_changed(table, self._daemon)
+        self._table.counts.refuse_changed(table, self._daemon)
         if released is not None and released.state.records and self._name is not None:
             self._refuse_older(table, released.state)
-            self._table.refuse_miscounted(table, newest.snapshot_id, self._name, released)
+            self._table.counts.refuse_miscounted(table, newest.snapshot_id, self._name, released)
         counted = positions.values() if self._daemon is None else [positions[self._daemon]]
         is_complete = not any(position.is_filling for position in counted)
         return LakeSnapshot(newest.snapshot_id, from_micros(newest.timestamp_ms * 1_000), is_complete)
@@ -204,7 +204,7 @@ class LakeReader:
                 f"The lake {here} has no records of this record store under the name {self._name}: correct lake.name."
             )
         if table.snapshot_by_id(state.snapshot_id) is not None:
-            self._table.refuse_miscounted(table, state.snapshot_id, self._name or "", released)
+            self._table.counts.refuse_miscounted(table, state.snapshot_id, self._name or "", released)
             return Chosen(state.snapshot_id, self._name, released)
         is_older = (newest.sequence_number or 0) < state.sequence
         is_ahead = position.batch > state.given or position.release > state.release  # or a run was killed
@@ -213,7 +213,7 @@ class LakeReader:
                 f"The lake {here} is {'older' if is_older else 'newer'} than this record store, and does not have its "
                 f"snapshot {state.snapshot_id}: run `auditord lake run`, and try again."
             )
-        self._table.refuse_miscounted(table, newest.snapshot_id, self._name or "", released)
+        self._table.counts.refuse_miscounted(table, newest.snapshot_id, self._name or "", released)
         return Chosen(newest.snapshot_id, self._name, released)
 
 

@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,7 +24,6 @@ from msgspec.structs import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
-    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -36,7 +34,6 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     NotNull,
 )
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
@@ -44,6 +41,8 @@ from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
+from auditord.lake.counting import RowCounts, rows_in
+from auditord.lake.data_files import LakeScan
 from auditord.lake.positions import (
     POSITIONS,
     LakePosition,
@@ -77,11 +76,9 @@ from auditord.lake.writing import (
 )
 from auditord.store.lake import (
     LakeBatch,
-    LakeMiscounted,
     LakeOvertaken,
     LakeRecord,
     LakeSnapshot,
-    LakeState,
     Released,
     ReleasedRow,
 )
@@ -95,9 +92,6 @@ TABLE: Final = f"{NAMESPACE}.lake"
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
 _KEYS: Final = ("record_id", "release", "stop_time")
-
-_DAEMON: Final = SCHEMA.find_field("daemon").field_id
-_RELEASE: Final = SCHEMA.find_field("release").field_id
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is retried while other daemons commit first."""
@@ -122,14 +116,6 @@ class LakeFacts(msgspec.Struct, frozen=True):
     positions: Mapping[str, LakePosition]
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    """A snapshot that was found to have a row for each released record of a daemon."""
-
-    snapshot_id: int
-    daemon: str
-    state: LakeState
-
-
 class LakeMoved(StoreUnavailable):
     """Another process syncs the records of the same store.
 
@@ -149,8 +135,7 @@ class LakeTable(CatalogTable):
     def __init__(self, catalog: Mapping[str, str], warehouse: str) -> None:
         location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
         super().__init__(TABLE, location, catalog)
-        self._sound = _Checked(0, "", LakeState())
-        self._rows = 0, Counter[str]()
+        self.counts: Final = RowCounts(location)
 
     def open(self) -> str:
         """Create the table unless it exists, and return its id."""
@@ -371,7 +356,7 @@ class LakeTable(CatalogTable):
     def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.load() as table:
-            yield from _rows_in(table, where, columns)
+            yield from rows_in(table, where, columns)
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
@@ -457,51 +442,7 @@ class LakeTable(CatalogTable):
         """Raise LakeMiscounted unless the newest snapshot has a row for each released record of a daemon."""
         with self.load() as table:
             newest = table.current_snapshot()
-            self.refuse_miscounted(table, 0 if newest is None else newest.snapshot_id, daemon, released)
-
-    def refuse_miscounted(self, table: Table, snapshot_id: int, daemon: str, released: Released) -> None:
-        """Raise LakeMiscounted unless a snapshot of a loaded table has a row for each released record of a daemon.
-
-        Rows that do not count may be missing, since a run deletes them before the store forgets them.
-        """
-        state, recalled = released.state, len(released.recalled)
-        checked = _Checked(snapshot_id, daemon, state)
-        if not state.records or self._sound == checked:
-            return
-        found = _count_released(table, snapshot_id, daemon, state.release)
-        if not state.records <= found <= state.records + recalled:
-            change = found - state.records
-            raise LakeMiscounted(
-                f"The lake {self.location} has {found:,} of {state.records:,} records that {daemon} has released to "
-                f"it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
-                f"`auditord lake verify`, and roll the table back to snapshot {state.snapshot_id} or an earlier one."
-            )
-        self._sound = checked
-
-    def refuse_changed(self, table: Table, daemon: str | None) -> None:
-        """Raise LakeMiscounted if another program has deleted or added rows of a daemon, or of any if it is None.
-
-        Files are read only if the manifests do not have the expected number of rows.
-        """
-        snapshot, positions = table.current_snapshot(), positions_of(table)
-        if snapshot is None:
-            return
-        manifests = snapshot.manifests(table.io)
-        rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in manifests)
-        if rows == sum(each.rows for each in positions.values()):
-            return
-        if self._rows[0] != snapshot.snapshot_id:
-            names = (batch["daemon"].to_pylist() for batch in _rows_in(table, AlwaysTrue(), ("daemon",)))
-            self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
-        found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
-        for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
-            change = found[name] - expected.get(name, 0)
-            if change:
-                raise LakeMiscounted(
-                    f"The lake {self.location} has {counted(found[name], 'row')} of {name}, which has written "
-                    f"{expected.get(name, 0):,}: another program has {'deleted' if change < 0 else 'added'} "
-                    f"{abs(change):,}. Find out which, and roll the table back to a snapshot before that."
-                )
+            self.counts.refuse_miscounted(table, 0 if newest is None else newest.snapshot_id, daemon, released)
 
     def count_unaccounted(self) -> Mapping[str, int]:
         """Count the rows, by daemon, that belong to no recorded batch: another program wrote them.
@@ -564,33 +505,10 @@ def count_released(table: Table, daemon: str, released: Released) -> int:
     return sum(len(rows.difference(released.recalled)) for rows in keys)
 
 
-def _rows_in(table: Table, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:  # Any: pyarrow's
-    """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
-    scan = table.scan(where, selected_fields=tuple(columns))
-    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for task in scan.plan_files():
-        yield from reader.to_table([task]).to_batches()
-
-
-def _count_released(table: Table, snapshot_id: int, daemon: str, release: int) -> int:
-    """Count the rows of a daemon with release numbers up to ``release``. Most files need not be read for it."""
-    scan = table.scan(match_daemon(daemon, release), snapshot_id=snapshot_id, selected_fields=("release",))
-    reader, rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter), 0
-    for task in scan.plan_files():
-        file = task.file
-        names = {file.lower_bounds.get(_DAEMON), file.upper_bounds.get(_DAEMON)}
-        nulls, last = file.null_value_counts.get(_RELEASE), file.upper_bounds.get(_RELEASE)
-        is_released = last is not None and int.from_bytes(last, "little", signed=True) <= release
-        if nulls is not None and is_released and names == {daemon.encode()} and not task.delete_files:
-            rows += file.record_count - nulls
-        else:
-            rows += reader.to_table([task]).num_rows
-    return rows
-
-
 def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:
     """Return rows of a snapshot as a pyarrow Table."""
-    return table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id).to_arrow()
+    scan = table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id)
+    return LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(scan.plan_files())
 
 
 def _next_groups(tasks: Iterable[FileScanTask]) -> list[list[FileScanTask]]:
@@ -617,7 +535,7 @@ def _find_lost_rows(table: Table, daemon: str, before: int, after: int) -> set[R
 
 def _keys_in(table: Table, tasks: Sequence[FileScanTask], where: BooleanExpression) -> set[ReleasedRow]:
     scan = table.scan(where, selected_fields=_KEYS)
-    rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
+    rows = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
     return {ReleasedRow(*row) for row in zip(*[values_of(rows[name]) for name in _KEYS], strict=True)}
 
 

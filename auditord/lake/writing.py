@@ -12,13 +12,14 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, write_file
+from pyiceberg.io.pyarrow import write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table import FileScanTask, Table, WriteTask
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
+from auditord.lake.data_files import LakeScan
 from auditord.lake.schema import PARTITIONS, rows_of
 from auditord.store.lake import LakeBatch, LakeRecord, Released, ReleasedRow
 
@@ -267,9 +268,9 @@ def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileS
     yield group
 
 
-def _scan(table: Table, *columns: str) -> ArrowScan:
+def _scan(table: Table, *columns: str) -> LakeScan:
     schema = table.schema().select(*columns) if columns else table.schema()
-    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    return LakeScan(table.metadata, table.io, schema, AlwaysTrue())
 
 
 def _rewrite(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:

@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
-from auditord.lake.positions import POSITIONS, LakePosition, positions_of
+from auditord.lake.positions import POSITIONS, positions_of
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
@@ -93,11 +93,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World, None]:
 def forged(table: Table, fewer: int) -> Mapping[str, str]:
     """The positions after some rows less, as a writer who knows of them sets them."""
     ours = positions_of(table)[NAME]
-    return {
-        POSITIONS: msgspec.json.encode(
-            {NAME: LakePosition(*msgspec.structs.astuple(ours)[:-1], ours.rows - fewer)}
-        ).decode()
-    }
+    return {POSITIONS: msgspec.json.encode({NAME: replace(ours, rows=ours.rows - fewer)}).decode()}
 
 
 def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None = None) -> None:
@@ -193,6 +189,6 @@ async def test_the_count_of_released_rows_reads_no_data_file(world: World, monke
     def fail(*_: object) -> None:
         raise AssertionError("a data file was read")
 
-    monkeypatch.setattr("auditord.lake.table.ArrowScan.to_table", fail)
+    monkeypatch.setattr("auditord.lake.data_files.LakeScan.to_table", fail)
     world.table.check_released(NAME, replace(await world.store.list_released(), recalled=frozenset()))
     await world.ask()

@@ -21,15 +21,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
 from auditord.errors import StoreUnavailable
+from auditord.lake.data_files import LakeDamaged
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.manifests import LakeRefused
 from auditord.lake.opening import ConfiguredLake
 from auditord.lake.queries import LakeReader
+from auditord.lake.schema import RECORD_COLUMNS
 from auditord.lake.table import LakeTable
 from auditord_hookspecs import AggregateQuery, ComponentUsage, RecordQuery
 from tests.integration.lake.asked_lake import asked_lake, listed
@@ -329,14 +332,31 @@ def with_other_bytes(file: Path) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [with_text_as_cores, with_other_bytes])
-async def test_a_damaged_data_file_is_an_unreadable_lake(
+def remove_all(table: LakeTable) -> None:
+    for daemon in ("a", "b"):
+        table.remove(daemon, with_released=True)
+
+
+def with_fewer_bytes(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def with_fewer_rows(file: Path) -> None:
+    parquet.write_table(parquet.read_table(file, partitioning=None).slice(1), file)
+
+
+@pytest.mark.parametrize("damage", [with_text_as_cores, with_other_bytes, with_fewer_bytes, with_fewer_rows])
+async def test_a_damaged_or_replaced_data_file_is_named(
     table: LakeTable, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    for file in folder_of(table).glob("data/**/*.parquet"):
-        damage(file)
-    with pytest.raises(StoreUnavailable, match="cannot be read now"):
+    file = data_file(table)
+    damage(file)
+    with pytest.raises(StoreUnavailable, match=file.name):
         await ask(table, tmp_path)
+    with pytest.raises(LakeDamaged, match=file.name):
+        list(table.rows(AlwaysTrue(), RECORD_COLUMNS))  # as `lake verify` does
+    with pytest.raises(LakeDamaged, match=file.name):
+        remove_all(table)
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.5, 0.9])

@@ -1,0 +1,113 @@
+"""Counts of the lake's rows, which tell whether another program has deleted or added some.
+
+Only a program that also forges the positions of the daemons escapes the count of all rows. The count of released rows
+is compared with the record store's.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
+
+from auditord.lake.data_files import LakeScan
+from auditord.lake.positions import positions_of
+from auditord.lake.pruning import match_daemon
+from auditord.lake.schema import SCHEMA
+from auditord.store.lake import LakeMiscounted, LakeState, Released
+from auditord_hookspecs.wording import counted
+
+_DAEMON: Final = SCHEMA.find_field("daemon").field_id
+_RELEASE: Final = SCHEMA.find_field("release").field_id
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    """A snapshot that was found to have a row for each released record of a daemon."""
+
+    snapshot_id: int
+    daemon: str
+    state: LakeState
+
+
+class RowCounts:
+    """Checks of loaded tables, which remember the snapshots that they have counted.
+
+    Args:
+        location: the location of the table.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._sound = _Checked(0, "", LakeState())
+        self._rows = 0, Counter[str]()
+
+    def refuse_miscounted(self, table: Table, snapshot_id: int, daemon: str, released: Released) -> None:
+        """Raise LakeMiscounted unless a snapshot of a loaded table has a row for each released record of a daemon.
+
+        Rows that do not count may be missing, since a run deletes them before the store forgets them.
+        """
+        state, recalled = released.state, len(released.recalled)
+        checked = _Checked(snapshot_id, daemon, state)
+        if not state.records or self._sound == checked:
+            return
+        found = _count_released(table, snapshot_id, daemon, state.release)
+        if not state.records <= found <= state.records + recalled:
+            change = found - state.records
+            raise LakeMiscounted(
+                f"The lake {self._location} has {found:,} of {state.records:,} records that {daemon} has released to "
+                f"it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
+                f"`auditord lake verify`, and roll the table back to snapshot {state.snapshot_id} or an earlier one."
+            )
+        self._sound = checked
+
+    def refuse_changed(self, table: Table, daemon: str | None) -> None:
+        """Raise LakeMiscounted if another program has deleted or added rows of a daemon, or of any if it is None.
+
+        Files are read only if the manifests do not have the expected number of rows.
+        """
+        snapshot, positions = table.current_snapshot(), positions_of(table)
+        if snapshot is None:
+            return
+        manifests = snapshot.manifests(table.io)
+        rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in manifests)
+        if rows == sum(each.rows for each in positions.values()):
+            return
+        if self._rows[0] != snapshot.snapshot_id:
+            names = (batch["daemon"].to_pylist() for batch in rows_in(table, AlwaysTrue(), ("daemon",)))
+            self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
+        found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
+        for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
+            change = found[name] - expected.get(name, 0)
+            if change:
+                raise LakeMiscounted(
+                    f"The lake {self._location} has {counted(found[name], 'row')} of {name}, which has written "
+                    f"{expected.get(name, 0):,}: another program has {'deleted' if change < 0 else 'added'} "
+                    f"{abs(change):,}. Find out which, and roll the table back to a snapshot before that."
+                )
+
+
+def rows_in(table: Table, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:  # Any: pyarrow's
+    """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
+    scan = table.scan(where, selected_fields=tuple(columns))
+    reader = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+    for task in scan.plan_files():
+        yield from reader.to_table([task]).to_batches()
+
+
+def _count_released(table: Table, snapshot_id: int, daemon: str, release: int) -> int:
+    """Count the rows of a daemon with release numbers up to ``release``. Most files need not be read for it."""
+    scan = table.scan(match_daemon(daemon, release), snapshot_id=snapshot_id, selected_fields=("release",))
+    reader, rows = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter), 0
+    for task in scan.plan_files():
+        file = task.file
+        names = {file.lower_bounds.get(_DAEMON), file.upper_bounds.get(_DAEMON)}
+        nulls, last = file.null_value_counts.get(_RELEASE), file.upper_bounds.get(_RELEASE)
+        is_released = last is not None and int.from_bytes(last, "little", signed=True) <= release
+        if nulls is not None and is_released and names == {daemon.encode()} and not task.delete_files:
+            rows += file.record_count - nulls
+        else:
+            rows += reader.to_table([task]).num_rows
+    return rows
