@@ -99,7 +99,7 @@ class ConfiguredLake(ReleasedRecords):
 
     async def _released(self) -> Released:
         with suppress(StoreUnavailable):  # the lake can be read without the store
-            return Released() if self._store is None else await self._store.released()
+            return Released() if self._store is None else await self._store.list_released()
         return Released()
 
     @override

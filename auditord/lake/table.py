@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 import stamina
 from msgspec.structs import replace
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
     AlwaysTrue,
@@ -36,7 +35,6 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     NotNull,
 )
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
@@ -54,7 +52,8 @@ from auditord.lake.positions import (
     refuse_mixed,
 )
 from auditord.lake.pruning import match_daemon, match_stops
-from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of, values_of
+from auditord.lake.reading import count_marked, count_released, read_keys, read_rows, stream_rows
+from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.lake.writing import (
     FILE_RECORDS,
     SMALL_FILES,
@@ -94,10 +93,7 @@ TABLE: Final = f"{NAMESPACE}.lake"
 
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
-_KEYS: Final = ("record_id", "release", "stop_time")
 
-_DAEMON: Final = SCHEMA.find_field("daemon").field_id
-_RELEASE: Final = SCHEMA.find_field("release").field_id
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is retried while other daemons commit first."""
@@ -156,16 +152,14 @@ class LakeTable(CatalogTable):
         """Create the table unless it exists, and return its id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
             with attempt, self.translate_errors():
-                self._create(self.connect())
+                catalog = self.connect()
+                if not catalog.table_exists(TABLE):
+                    with suppress(NamespaceAlreadyExistsError):
+                        catalog.create_namespace(NAMESPACE)
+                    with suppress(TableAlreadyExistsError):
+                        catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
         with self.load() as table:
             return str(table.metadata.table_uuid)
-
-    def _create(self, catalog: Catalog) -> None:
-        if not catalog.table_exists(TABLE):
-            with suppress(NamespaceAlreadyExistsError):
-                catalog.create_namespace(NAMESPACE)
-            with suppress(TableAlreadyExistsError):
-                catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
 
     def position(self, daemon: str) -> LakePosition | None:
         """Return a daemon's position in the newest snapshot, or None if the snapshot does not know the daemon."""
@@ -266,11 +260,17 @@ class LakeTable(CatalogTable):
             free, early = mask_free(daemon, upto), LessThanOrEqual(term="batch", value=upto)
             planned = table.scan(And(match_daemon(daemon), IsNull(term="release"), early)).plan_files()
             old = [task for task in planned if is_old(partition_of_file(task.file))]
-            old.sort(key=lambda each: _named(partition_of_file(each.file)))
-            groups = _next_groups(files_with(table, old, free))
+            old.sort(key=lambda each: _sort_key(partition_of_file(each.file)))
+            # The rows of the first files get release numbers in this commit.
+            groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
+            for task in files_with(table, old, free):
+                if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
+                    break
+                groups[partition_of_file(task.file)].append(task)
+                rows += task.file.record_count
             if not groups:
                 return before
-            changed, behind = assign_releases(table, groups, free, before.release + 1)
+            changed, behind = assign_releases(table, list(groups.values()), free, before.release + 1)
             after = replace(before, release=behind - 1)
             _commit(table, {daemon: after}, changed, ())
             return after
@@ -312,7 +312,7 @@ class LakeTable(CatalogTable):
             LessThan(term="release", value=numbers.stop),
         )
         with self.load() as table:
-            rows = _read(table, snapshot_id, And(match_daemon(daemon), And(low, high)), RECORD_COLUMNS)
+            rows = read_rows(table, snapshot_id, And(match_daemon(daemon), And(low, high)), RECORD_COLUMNS)
         rows = rows.sort_by("release")
         place = 0
         for _, size in sorted(Counter(rows["release"].to_pylist()).items()):
@@ -334,7 +334,7 @@ class LakeTable(CatalogTable):
                 In(term="record_id", literals=ids),
                 And(In(term="release", literals=numbers), match_stops(min(stops), max(stops))),
             )
-            read = _read(table, snapshot_id, And(match_daemon(daemon), named), RECORD_COLUMNS)
+            read = read_rows(table, snapshot_id, And(match_daemon(daemon), named), RECORD_COLUMNS)
             copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
             found += [copy for copy in copies if (copy.record.record_id, copy.release) in keys]
         return found
@@ -348,7 +348,13 @@ class LakeTable(CatalogTable):
         state, newest = released.state, self.newest().snapshot_id
         with self.load() as table:
             if table.snapshot_by_id(state.snapshot_id) is not None:
-                lost = _find_lost_rows(table, daemon, state.snapshot_id, newest)
+                where = And(match_daemon(daemon), NotNull(term="release"))
+                old, new = (
+                    {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
+                    for each in (state.snapshot_id, newest)
+                )
+                removed = read_keys(table, [old[path] for path in old.keys() - new.keys()], where)
+                lost = removed and removed - read_keys(table, [new[path] for path in new.keys() - old.keys()], where)
                 return {row for row in lost if row.release <= state.release}.difference(released.recalled)
             count = count_released(table, daemon, released)
         if count < state.records:
@@ -366,12 +372,12 @@ class LakeTable(CatalogTable):
         with self.load() as table:
             for task in table.scan().plan_files():
                 files[partition_of_file(task.file)].append(task.file)
-        return {each: files[each] for each in sorted(files, key=_named)}
+        return {each: files[each] for each in sorted(files, key=_sort_key)}
 
     def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.load() as table:
-            yield from _rows_in(table, where, columns)
+            yield from stream_rows(table, where, columns)
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
@@ -468,7 +474,7 @@ class LakeTable(CatalogTable):
         checked = _Checked(snapshot_id, daemon, state)
         if not state.records or self._sound == checked:
             return
-        found = _count_released(table, snapshot_id, daemon, state.release)
+        found = count_marked(table, snapshot_id, daemon, state.release)
         if not state.records <= found <= state.records + recalled:
             change = found - state.records
             raise LakeMiscounted(
@@ -491,7 +497,7 @@ class LakeTable(CatalogTable):
         if rows == sum(each.rows for each in positions.values()):
             return
         if self._rows[0] != snapshot.snapshot_id:
-            names = (batch["daemon"].to_pylist() for batch in _rows_in(table, AlwaysTrue(), ("daemon",)))
+            names = (batch["daemon"].to_pylist() for batch in stream_rows(table, AlwaysTrue(), ("daemon",)))
             self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
         found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
         for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
@@ -557,70 +563,6 @@ def _records_in(files: Iterable[DataFile]) -> int:
     return sum(file.record_count for file in files)
 
 
-def count_released(table: Table, daemon: str, released: Released) -> int:
-    """Count the released records of a daemon in the newest snapshot of a loaded table."""
-    where = match_daemon(daemon, released.state.release)
-    keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
-    return sum(len(rows.difference(released.recalled)) for rows in keys)
-
-
-def _rows_in(table: Table, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:  # Any: pyarrow's
-    """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
-    scan = table.scan(where, selected_fields=tuple(columns))
-    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for task in scan.plan_files():
-        yield from reader.to_table([task]).to_batches()
-
-
-def _count_released(table: Table, snapshot_id: int, daemon: str, release: int) -> int:
-    """Count the rows of a daemon with release numbers up to ``release``. Most files need not be read for it."""
-    scan = table.scan(match_daemon(daemon, release), snapshot_id=snapshot_id, selected_fields=("release",))
-    reader, rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter), 0
-    for task in scan.plan_files():
-        file = task.file
-        names = {file.lower_bounds.get(_DAEMON), file.upper_bounds.get(_DAEMON)}
-        nulls, last = file.null_value_counts.get(_RELEASE), file.upper_bounds.get(_RELEASE)
-        is_released = last is not None and int.from_bytes(last, "little", signed=True) <= release
-        if nulls is not None and is_released and names == {daemon.encode()} and not task.delete_files:
-            rows += file.record_count - nulls
-        else:
-            rows += reader.to_table([task]).num_rows
-    return rows
-
-
-def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:
-    """Return rows of a snapshot as a pyarrow Table."""
-    return table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id).to_arrow()
-
-
-def _next_groups(tasks: Iterable[FileScanTask]) -> list[list[FileScanTask]]:
-    """Return the first files, whose rows get release numbers in the next commit, grouped by partition."""
-    groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
-    for task in tasks:
-        if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
-            break
-        groups[partition_of_file(task.file)].append(task)
-        rows += task.file.record_count
-    return list(groups.values())
-
-
-def _find_lost_rows(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
-    """Return the rows of snapshot ``before`` that ``after`` does not have with the same release number."""
-    where = And(match_daemon(daemon), NotNull(term="release"))
-    old, new = (
-        {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
-        for each in (before, after)
-    )
-    removed = _keys_in(table, [old[path] for path in old.keys() - new.keys()], where)
-    return removed and removed - _keys_in(table, [new[path] for path in new.keys() - old.keys()], where)
-
-
-def _keys_in(table: Table, tasks: Sequence[FileScanTask], where: BooleanExpression) -> set[ReleasedRow]:
-    scan = table.scan(where, selected_fields=_KEYS)
-    rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
-    return {ReleasedRow(*row) for row in zip(*[values_of(rows[name]) for name in _KEYS], strict=True)}
-
-
-def _named(partition: Partition) -> tuple[int, str]:
+def _sort_key(partition: Partition) -> tuple[int, str]:
     month, site = partition
     return -1 if month is None else month, site or ""

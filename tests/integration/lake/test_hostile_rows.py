@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
-from auditord.lake.positions import POSITIONS, LakePosition, positions_of
+from auditord.lake.positions import POSITIONS, positions_of
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
@@ -55,7 +55,7 @@ class World:
 
     async def ask(self) -> Aggregates:
         """Sum up the newest snapshot as a daemon does."""
-        return await self.reader.aggregate(BY_MONTH, await self.store.released())
+        return await self.reader.aggregate(BY_MONTH, await self.store.list_released())
 
     def theirs(self) -> Table:
         """The table, as another program opens it."""
@@ -64,9 +64,11 @@ class World:
 
     def catalog(self) -> tuple[str, str]:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:
-            [row] = catalog.execute("SELECT metadata_location, previous_metadata_location FROM iceberg_tables")
+            [(now, before)] = catalog.execute(
+                "SELECT metadata_location, previous_metadata_location FROM iceberg_tables"
+            )
         catalog.close()
-        return row
+        return now, before
 
     def set_back(self, location: str) -> None:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:
@@ -93,11 +95,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World, None]:
 def forged(table: Table, fewer: int) -> Mapping[str, str]:
     """The positions after some rows less, as a writer who knows of them sets them."""
     ours = positions_of(table)[NAME]
-    return {
-        POSITIONS: msgspec.json.encode(
-            {NAME: LakePosition(*msgspec.structs.astuple(ours)[:-1], ours.rows - fewer)}
-        ).decode()
-    }
+    return {POSITIONS: msgspec.json.encode({NAME: replace(ours, rows=ours.rows - fewer)}).decode()}
 
 
 def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None = None) -> None:
@@ -126,7 +124,7 @@ async def test_deleted_released_rows_make_no_sum_too_small(world: World, *, is_f
     with pytest.raises(LakeMiscounted, match="deleted 2"):
         await world.ask()
     with pytest.raises(LakeMiscounted, match="deleted 2"):
-        async with world.reader.stream(RecordQuery(), await world.store.released()):
+        async with world.reader.stream(RecordQuery(), await world.store.list_released()):
             pass
     with pytest.raises(LakeMiscounted, match=rf"{RELEASED - 2} of {RELEASED} records.*deleted 2 rows.*lake verify"):
         await world.run()
@@ -194,5 +192,5 @@ async def test_the_count_of_released_rows_reads_no_data_file(world: World, monke
         raise AssertionError("a data file was read")
 
     monkeypatch.setattr("auditord.lake.table.ArrowScan.to_table", fail)
-    world.table.check_released(NAME, replace(await world.store.released(), recalled=frozenset()))
+    world.table.check_released(NAME, replace(await world.store.list_released(), recalled=frozenset()))
     await world.ask()
