@@ -211,6 +211,10 @@ _MANY_DAYS: Final = 3_652
 
 _GROWTH: Final = timedelta(days=28)
 
+_FREE_SPACE: Final = (
+    "free some space, release old records (lake.keep_months), or move state_dir or store.url to a larger disk"
+)
+
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
@@ -260,22 +264,19 @@ async def _check_disk(configuration: Configuration, now: Callable[[], datetime])
     """Report the free space for spool and records, and when the disk will be full."""
     growth = await _growth_per_day(configuration, now)
     for place in sorted(configuration.data_folders):
-        yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
-
-
-def _free(place: Path, growth: float | None) -> Finding:
-    usage = shutil.disk_usage(place)
-    text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
-    days = usage.free / growth if growth else None
-    if days is not None:
-        left = counted(round(days), "day") if days < _MANY_DAYS else "more than 10 years"
-        text += f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so the disk will be full in {left}"
-    remedy = "free some space, release old records (lake.keep_months), or move state_dir or store.url to a larger disk"
-    if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
-        return Finding(Severity.FAILURE, str(place), text, remedy)
-    if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):
-        return Finding(Severity.WARNING, str(place), text, remedy)
-    return Finding(Severity.OK, str(place), text)
+        folder = next(each for each in (place, *place.parents) if each.exists())
+        usage = shutil.disk_usage(folder)
+        text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
+        days = usage.free / growth if growth else None
+        if days is not None:
+            left = counted(round(days), "day") if days < _MANY_DAYS else "more than 10 years"
+            text += f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so the disk will be full in {left}"
+        severity = Severity.OK
+        if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
+            severity = Severity.FAILURE
+        elif usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):
+            severity = Severity.WARNING
+        yield Finding(severity, str(folder), text, "" if severity is Severity.OK else _FREE_SPACE)
 
 
 async def _growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:

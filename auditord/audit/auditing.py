@@ -8,7 +8,7 @@ disk.
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -79,7 +79,15 @@ class ComparedRun(msgspec.Struct, frozen=True):
     @property
     def detail(self) -> str:
         """The fields in which the stored record differs."""
-        return "" if self.stored is None else "; ".join(_differences(self.stored, self.record))
+        if self.stored is None:
+            return ""
+        before, after = (msgspec.json.decode(encode_record(each)) for each in (self.stored, self.record))
+        differing: list[str] = []
+        for member in ("start_time", "stop_time", "components", "meta"):
+            if before.get(member) != after.get(member):
+                here, there = (msgspec.json.encode(each.get(member)).decode() for each in (before, after))
+                differing.append(f"{member}: {here} stored, {there} in the source")
+        return "; ".join(differing)
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -152,14 +160,6 @@ def _ids(produced: Produced) -> Sequence[str]:
     """Return the ids that the record of a run can have."""
     plain = produced.record.record_id
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
-
-
-def _differences(stored: Record, offered: Record) -> Iterator[str]:
-    before, after = (msgspec.json.decode(encode_record(each)) for each in (stored, offered))
-    for member in ("start_time", "stop_time", "components", "meta"):
-        if before.get(member) != after.get(member):
-            here, there = (msgspec.json.encode(each.get(member)).decode() for each in (before, after))
-            yield f"{member}: {here} stored, {there} in the source"
 
 
 _LISTED: Final = 1_000

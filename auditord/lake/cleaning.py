@@ -49,7 +49,16 @@ def delete_strays(table: Table, made_before: datetime) -> int:
     scheme, netloc, path = io.parse_location(table.location(), io.properties)
     needed = needed_files(table)
     if scheme == "file":
-        return _delete_local_strays(path, needed, made_before.timestamp())
+        # By descriptors: pyarrow follows links to folders, which another writer can make.
+        deleted, before = 0, made_before.timestamp()
+        for _, _, names, descriptor in os.fwalk(path):
+            for name in set(names).difference(needed):
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                    if S_ISREG(status.st_mode) and status.st_mtime < before:
+                        os.unlink(name, dir_fd=descriptor)
+                        deleted += 1
+        return deleted
     filesystem = io.fs_by_scheme(scheme, netloc)
     strays = [
         each.path
@@ -59,19 +68,6 @@ def delete_strays(table: Table, made_before: datetime) -> int:
     for each in strays:
         filesystem.delete_file(each)
     return len(strays)
-
-
-def _delete_local_strays(folder: str, needed: Collection[str], made_before: float) -> int:
-    """Delete files below a folder, by descriptors: pyarrow follows links to folders, which another writer can make."""
-    deleted = 0
-    for _, _, names, descriptor in os.fwalk(folder):
-        for name in set(names).difference(needed):
-            with suppress(FileNotFoundError):
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if S_ISREG(status.st_mode) and status.st_mtime < made_before:
-                    os.unlink(name, dir_fd=descriptor)
-                    deleted += 1
-    return deleted
 
 
 def needed_files(table: Table) -> set[str]:

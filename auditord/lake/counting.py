@@ -5,23 +5,16 @@ is compared with the record store's.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
 
 import msgspec
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
-from auditord.lake.data_files import LakeScan
 from auditord.lake.positions import positions_of
-from auditord.lake.pruning import match_daemon
-from auditord.lake.schema import SCHEMA
+from auditord.lake.reading import count_marked, stream_rows
 from auditord.store.lake import LakeMiscounted, LakeState, Released
 from auditord_hookspecs.wording import counted
-
-_DAEMON: Final = SCHEMA.find_field("daemon").field_id
-_RELEASE: Final = SCHEMA.find_field("release").field_id
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -53,7 +46,7 @@ class RowCounts:
         checked = _Checked(snapshot_id, daemon, state)
         if not state.records or self._sound == checked:
             return
-        found = _count_released(table, snapshot_id, daemon, state.release)
+        found = count_marked(table, snapshot_id, daemon, state.release)
         if not state.records <= found <= state.records + recalled:
             change = found - state.records
             raise LakeMiscounted(
@@ -76,7 +69,7 @@ class RowCounts:
         if rows == sum(each.rows for each in positions.values()):
             return
         if self._rows[0] != snapshot.snapshot_id:
-            names = (batch["daemon"].to_pylist() for batch in rows_in(table, AlwaysTrue(), ("daemon",)))
+            names = (batch["daemon"].to_pylist() for batch in stream_rows(table, AlwaysTrue(), ("daemon",)))
             self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
         found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
         for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
@@ -87,27 +80,3 @@ class RowCounts:
                     f"{expected.get(name, 0):,}: another program has {'deleted' if change < 0 else 'added'} "
                     f"{abs(change):,}. Find out which, and roll the table back to a snapshot before that."
                 )
-
-
-def rows_in(table: Table, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:  # Any: pyarrow's
-    """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
-    scan = table.scan(where, selected_fields=tuple(columns))
-    reader = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for task in scan.plan_files():
-        yield from reader.to_table([task]).to_batches()
-
-
-def _count_released(table: Table, snapshot_id: int, daemon: str, release: int) -> int:
-    """Count the rows of a daemon with release numbers up to ``release``. Most files need not be read for it."""
-    scan = table.scan(match_daemon(daemon, release), snapshot_id=snapshot_id, selected_fields=("release",))
-    reader, rows = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter), 0
-    for task in scan.plan_files():
-        file = task.file
-        names = {file.lower_bounds.get(_DAEMON), file.upper_bounds.get(_DAEMON)}
-        nulls, last = file.null_value_counts.get(_RELEASE), file.upper_bounds.get(_RELEASE)
-        is_released = last is not None and int.from_bytes(last, "little", signed=True) <= release
-        if nulls is not None and is_released and names == {daemon.encode()} and not task.delete_files:
-            rows += file.record_count - nulls
-        else:
-            rows += reader.to_table([task]).num_rows
-    return rows

@@ -145,7 +145,7 @@ class LakeDialect(Dialect):
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Return the states to sum: finished records, and open ones if the query has a time for them."""
         where = all_of([self.own(), where])
-        finished = [self.finished(query.window), Sql("stop_time >= start_time"), where]
+        finished = [self.in_window(query.window), Sql("stop_time >= start_time"), where]
         states = [self._state(query, "stop_time", finished)]
         if query.as_of is not None:
             as_of = self.literal_moment(query.as_of)
@@ -177,7 +177,7 @@ class LakeDialect(Dialect):
         overlaps = Sql(f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})")
         return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
 
-    def finished(self, window: Window | None) -> Sql:
+    def in_window(self, window: Window | None) -> Sql:
         """Return a condition true of all finished records in a window, by which an engine can skip files."""
         del window
         return TRUE

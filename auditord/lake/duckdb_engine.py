@@ -95,7 +95,7 @@ class DuckDb(Engine):
             StoreUnavailable: the files cannot be read, or the limits are too low.
         """
         try:
-            with closing(self._opened().cursor()) as connection:
+            with closing(self._connect().cursor()) as connection:
                 files(connection)
                 connection.execute(VIEW)
                 yield connection
@@ -107,25 +107,21 @@ class DuckDb(Engine):
         except _UNREADABLE as error:
             raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
 
-    def _opened(self) -> duckdb.DuckDBPyConnection:
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._database is None:
-                self._database = _open(self._limits)
+                make_private_folder(self._limits.spill)
+                self._database = duckdb.connect(
+                    config={
+                        "memory_limit": f"{self._limits.memory}B",
+                        "threads": self._limits.threads,
+                        "temp_directory": str(self._limits.spill),
+                        "autoinstall_known_extensions": False,
+                        "autoload_known_extensions": False,
+                        "preserve_insertion_order": False,
+                    }
+                )
             return self._database
-
-
-def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
-    make_private_folder(limits.spill)
-    return duckdb.connect(
-        config={
-            "memory_limit": f"{limits.memory}B",
-            "threads": limits.threads,
-            "temp_directory": str(limits.spill),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "preserve_insertion_order": False,
-        }
-    )
 
 
 def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
@@ -172,4 +168,8 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
     opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
     if scheme == "file":
         return files_of_host(paths)
-    return lambda connection: connection.register("lake", opened) and None
+
+    def register(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.register("lake", opened)
+
+    return register

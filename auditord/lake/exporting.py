@@ -89,7 +89,19 @@ def export(
         files[layout.path(partition)].append(rows)
     written: list[int] = []
     for path, parts in files.items():
-        written.append(_write(chain.from_iterable(parts), folder / path, layout))
+        file = folder / path
+        records, writer = 0, None
+        try:
+            for plain in map(layout.rows, chain.from_iterable(parts)):
+                if writer is None:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    writer = _parquet.ParquetWriter(file, plain.schema, compression=layout.compression)
+                writer.write_table(plain)
+                records += plain.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        written.append(records)
         progressed(len(written), len(files))
     return Exported(sum(written), sum(map(bool, written)))
 
@@ -122,21 +134,6 @@ def _batches(table: LakeTable, reader: LakeScan, tasks: Iterable[FileScanTask]) 
     with table.translate_errors():
         for task in tasks:
             yield from reader.to_table([task]).to_batches()
-
-
-def _write(rows: Iterator[Any], file: Path, layout: Layout) -> int:
-    records, writer = 0, None
-    try:
-        for plain in map(layout.rows, rows):
-            if writer is None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                writer = _parquet.ParquetWriter(file, plain.schema, compression=layout.compression)
-            writer.write_table(plain)
-            records += plain.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    return records
 
 
 def _hive_path(partition: Partition) -> str:

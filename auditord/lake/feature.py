@@ -66,21 +66,16 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
         yield finding
     for finding in check_tokens(configuration.lake, now()):
         yield finding
-    state, waiting = await _lake_state(configuration) if configuration.lake.enabled else (LakeState(), 0)
+    state, waiting = LakeState(), 0
+    if configuration.lake.enabled:
+        with suppress(StoreUnavailable, SchemaMismatch):  # the store's own checks report it
+            async with open_store_for_reading(configuration.store) as store:
+                state, waiting = await store.lake_state(), await store.lake_waiting()
     if configuration.lake.enabled and not state.lake_id:
         yield Finding(Severity.OK, "table", "nothing has been synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
         for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
             yield finding
-
-
-async def _lake_state(configuration: Configuration) -> tuple[LakeState, int]:
-    """Return the store's lake state and number of waiting changes; empty if the store's own checks report a fault."""
-    try:
-        async with open_store_for_reading(configuration.store) as store:
-            return await store.lake_state(), await store.lake_waiting()
-    except (StoreUnavailable, SchemaMismatch):
-        return LakeState(), 0
 
 
 def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
@@ -111,14 +106,11 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
         yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")
     if syncs:
-        yield _backlog(facts.committed_at, waiting, now)
-
-
-def _backlog(committed_at: datetime | None, waiting: int, now: datetime) -> Finding:
-    age = None if committed_at is None else now - committed_at
-    last = "no commit yet" if age is None else f"last commit {int(age.total_seconds() // 60)} min ago"
-    text = f"{last}, {counted(waiting, 'change')} not synced yet"
-    if waiting > _MANY and (age is None or age > _LATE):
-        remedy = "see the runs of `lake` in `auditord status`, or `auditord lake run`"
-        return Finding(Severity.WARNING, "backlog", text, remedy)
-    return Finding(Severity.OK, "backlog", text)
+        age = None if facts.committed_at is None else now - facts.committed_at
+        last = "no commit yet" if age is None else f"last commit {int(age.total_seconds() // 60)} min ago"
+        text = f"{last}, {counted(waiting, 'change')} not synced yet"
+        if waiting > _MANY and (age is None or age > _LATE):
+            remedy = "see the runs of `lake` in `auditord status`, or `auditord lake run`"
+            yield Finding(Severity.WARNING, "backlog", text, remedy)
+        else:
+            yield Finding(Severity.OK, "backlog", text)

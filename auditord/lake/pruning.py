@@ -39,7 +39,6 @@ from auditord_hookspecs.query import (
     RuntimeCompares,
     TimeCompares,
     TimeField,
-    Window,
     fold,
 )
 
@@ -81,7 +80,12 @@ def match_chosen(chosen: Chosen) -> BooleanExpression:
 
 def match_finished(query: AggregateQuery) -> BooleanExpression:
     """Return a filter for rows of finished records that may match a query."""
-    return And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of), _within(query.window))
+    matching = And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of))
+    if query.window is None:
+        return matching
+    stopped = _compares("stop_time", Comparison.GTE, query.window.start)
+    started = _compares("start_time", Comparison.LTE, query.window.stop)
+    return And(matching, stopped, started)
 
 
 def match_open(query: AggregateQuery) -> BooleanExpression:
@@ -98,16 +102,6 @@ def match_outside(scope: Scope) -> BooleanExpression:
 def match_stops(first: datetime, last: datetime) -> BooleanExpression:
     """Return a filter for records that stopped from ``first`` to ``last``, both included."""
     return And(_compares("stop_time", Comparison.GTE, first), _compares("stop_time", Comparison.LTE, last))
-
-
-def _within(window: Window | None) -> BooleanExpression:
-    if window is None:
-        return AlwaysTrue()
-    stopped, started = (
-        _compares("stop_time", Comparison.GTE, window.start),
-        _compares("start_time", Comparison.LTE, window.stop),
-    )
-    return And(stopped, started)
 
 
 def _leaf_of_open(condition: Leaf) -> BooleanExpression:

@@ -14,7 +14,8 @@ from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
 from auditord.lake.engines import Chosen, Engine, Work
 from auditord.lake.positions import positions_of
-from auditord.lake.table import LakeTable, count_released
+from auditord.lake.reading import count_released
+from auditord.lake.table import LakeTable
 from auditord.store.lake import Days, LakeOvertaken, LakeRecord, LakeState, Released, ReleasedRow
 from auditord.store.rollups.scope import scope_within
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery

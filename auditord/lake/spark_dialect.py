@@ -56,7 +56,7 @@ class SparkDialect(ClusterDialect):
     amounts = "nullif(array_join(transform({}, each -> CAST(each.amount AS STRING)), ','), '')"
 
     @override
-    def finished(self, window: Window | None) -> Sql:
+    def in_window(self, window: Window | None) -> Sql:
         """Return a condition by which Spark skips files, using partition months and column statistics."""
         if window is None:
             return Sql("stopped_at IS NOT NULL")

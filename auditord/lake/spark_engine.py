@@ -50,34 +50,27 @@ class Spark(Engine):
                 session.client.set_retry_policies([])  # Spark would retry for ten minutes; callers can retry
                 session.conf.set("spark.sql.ansi.enabled", "true")
                 work.begin(lambda: _interrupt(session))
-                _reader(session, table, chosen.snapshot_id).load(table.metadata_location).createTempView("lake")
+                reader, newest = session.read.format("iceberg"), table.current_snapshot()
+                is_newest = newest is not None and newest.snapshot_id == chosen.snapshot_id
+                if not is_newest:
+                    reader = reader.option("versionAsOf", str(chosen.snapshot_id))
+                reader.load(table.metadata_location).createTempView("lake")
                 session.sql(VIEW)
                 yield partial(_rows, session)
             finally:
-                _end(session)
+                # The session's own method ``stop`` writes to the log if the server is gone.
+                with suppress(_errors.PySparkException, _grpc.RpcError):
+                    session.client.release_session()
+                session.client.close()
         except (_errors.PySparkException, _grpc.RpcError) as error:
             text = str(error).strip().partition("\n")[0]
             raise StoreUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
-
-
-def _reader(session: Any, table: Table, snapshot_id: int) -> Any:  # Any: pyspark's SparkSession and DataFrameReader
-    """Return a reader of a snapshot of the table."""
-    reader, newest = session.read.format("iceberg"), table.current_snapshot()
-    is_newest = newest is not None and newest.snapshot_id == snapshot_id
-    return reader if is_newest else reader.option("versionAsOf", str(snapshot_id))
 
 
 def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's SparkSession and Row
     args = [parameter(each) for each in statement.parameters]
     rows: Iterator[Any] = session.sql(statement.sql.replace("%s", "?"), args=args).toLocalIterator()
     return rows
-
-
-def _end(session: Any) -> None:  # Any: pyspark's SparkSession
-    """End a session. Its own method ``stop`` writes to the log if the server is gone."""
-    with suppress(_errors.PySparkException, _grpc.RpcError):
-        session.client.release_session()
-    session.client.close()
 
 
 def _interrupt(session: Any) -> None:  # Any: pyspark's SparkSession

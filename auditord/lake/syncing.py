@@ -10,13 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
-from auditord.lake.positions import LakePosition
 from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
@@ -30,8 +29,6 @@ BATCH_CHANGES: Final = 20_000
 _RELEASES_AT_ONCE: Final = 50
 """Releases read back at a time."""
 
-_Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
-
 
 class Synced(msgspec.Struct, frozen=True):
     """The result of a run."""
@@ -40,7 +37,9 @@ class Synced(msgspec.Struct, frozen=True):
     batches: int
 
 
-async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> Synced:
+async def sync(
+    store: RecordStore, table: LakeTable, daemon: str, log: "logging.LoggerAdapter[logging.Logger]"
+) -> Synced:
     """Sync all changes of a store. A store that the lake does not know is synced completely.
 
     A warning with the reason is logged if all records are synced again.
@@ -49,7 +48,14 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
         ConfigurationError: the lake has records of another store under this name, or lacks released records.
         StoreUnavailable: the store or the lake is unavailable; finished batches are kept.
     """
-    state = await _ensure_started(store, table, daemon)
+    lake_id, state = await asyncio.to_thread(table.open), await store.lake_state()
+    if state.records and state.released_in != lake_id:
+        raise ConfigurationError(
+            f"lake: {table.location} is not the table to which this record store has released records, which is at "
+            f"{state.location}: correct lake.catalog and lake.warehouse, or restore that table."
+        )
+    if state.lake_id != lake_id:
+        state = await _begin(store, table, daemon, lake_id)
     position = await asyncio.to_thread(table.position, daemon)
     if position is not None and position.release > state.release:  # a run was killed, or the store is an older state
         await _take_back(store, table, daemon)  # before a later snapshot is noted
@@ -87,17 +93,6 @@ async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Cal
     return released
 
 
-async def _ensure_started(store: RecordStore, table: LakeTable, daemon: str) -> LakeState:
-    """Return the store's state, starting a full sync if the store was not synced to this table."""
-    lake_id, state = await asyncio.to_thread(table.open), await store.lake_state()
-    if state.records and state.released_in != lake_id:
-        raise ConfigurationError(
-            f"lake: {table.location} is not the table to which this record store has released records, which is at "
-            f"{state.location}: correct lake.catalog and lake.warehouse, or restore that table."
-        )
-    return state if state.lake_id == lake_id else await _begin(store, table, daemon, lake_id)
-
-
 async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str) -> LakeState:
     """Start a full sync: delete the daemon's rows except its released records.
 
@@ -128,7 +123,14 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
     records = batches = 0
     last = await store.end_of_feed()  # else a run would not end while records keep arriving
     while True:
-        position = await _position(table, daemon, state)
+        position = await asyncio.to_thread(table.position, daemon)
+        if position is None:
+            raise LakeDiverged(f"The lake {table.location} no longer knows how far {daemon} has synced.")
+        if position.store_id != state.store_id:
+            raise ConfigurationError(
+                f"lake.name: another record store syncs its records to {table.location} under the name {daemon}: "
+                "choose another name."
+            )
         batch = await store.lake_batch(position.batch, BATCH_CHANGES, last)
         if batch.is_empty:
             if position.is_filling:
@@ -139,18 +141,6 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
             await store.forget_recalled(list(batch.recalled), 0, await asyncio.to_thread(table.newest))
         records, batches = records + len(batch.records), batches + 1
         del batch  # free it before the next one, which is as large
-
-
-async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosition:
-    position = await asyncio.to_thread(table.position, daemon)
-    if position is None:
-        raise LakeDiverged(f"The lake {table.location} no longer knows how far {daemon} has synced.")
-    if position.store_id != state.store_id:
-        raise ConfigurationError(
-            f"lake.name: another record store syncs its records to {table.location} under the name {daemon}: choose "
-            "another name."
-        )
-    return position
 
 
 async def _delete(store: RecordStore, table: LakeTable, daemon: str, previous: int, last: int) -> int:

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 import stamina
 from msgspec.structs import replace
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
     And,
@@ -41,8 +40,7 @@ from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
-from auditord.lake.counting import RowCounts, rows_in
-from auditord.lake.data_files import LakeScan
+from auditord.lake.counting import RowCounts
 from auditord.lake.positions import (
     POSITIONS,
     LakePosition,
@@ -53,7 +51,8 @@ from auditord.lake.positions import (
     refuse_mixed,
 )
 from auditord.lake.pruning import match_daemon, match_stops
-from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of, values_of
+from auditord.lake.reading import count_released, read_keys, read_rows, stream_rows
+from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.lake.writing import (
     FILE_RECORDS,
     SMALL_FILES,
@@ -91,7 +90,6 @@ TABLE: Final = f"{NAMESPACE}.lake"
 
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
-_KEYS: Final = ("record_id", "release", "stop_time")
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is retried while other daemons commit first."""
@@ -141,16 +139,14 @@ class LakeTable(CatalogTable):
         """Create the table unless it exists, and return its id."""
         for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
             with attempt, self.translate_errors():
-                self._create(self.connect())
+                catalog = self.connect()
+                if not catalog.table_exists(TABLE):
+                    with suppress(NamespaceAlreadyExistsError):
+                        catalog.create_namespace(NAMESPACE)
+                    with suppress(TableAlreadyExistsError):
+                        catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
         with self.load() as table:
             return str(table.metadata.table_uuid)
-
-    def _create(self, catalog: Catalog) -> None:
-        if not catalog.table_exists(TABLE):
-            with suppress(NamespaceAlreadyExistsError):
-                catalog.create_namespace(NAMESPACE)
-            with suppress(TableAlreadyExistsError):
-                catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
 
     def position(self, daemon: str) -> LakePosition | None:
         """Return a daemon's position in the newest snapshot, or None if the snapshot does not know the daemon."""
@@ -251,11 +247,17 @@ class LakeTable(CatalogTable):
             free, early = mask_free(daemon, upto), LessThanOrEqual(term="batch", value=upto)
             planned = table.scan(And(match_daemon(daemon), IsNull(term="release"), early)).plan_files()
             old = [task for task in planned if is_old(partition_of_file(task.file))]
-            old.sort(key=lambda each: _named(partition_of_file(each.file)))
-            groups = _next_groups(files_with(table, old, free))
+            old.sort(key=lambda each: _sort_key(partition_of_file(each.file)))
+            # The rows of the first files get release numbers in this commit.
+            groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
+            for task in files_with(table, old, free):
+                if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
+                    break
+                groups[partition_of_file(task.file)].append(task)
+                rows += task.file.record_count
             if not groups:
                 return before
-            changed, behind = assign_releases(table, groups, free, before.release + 1)
+            changed, behind = assign_releases(table, list(groups.values()), free, before.release + 1)
             after = replace(before, release=behind - 1)
             _commit(table, {daemon: after}, changed, ())
             return after
@@ -297,7 +299,7 @@ class LakeTable(CatalogTable):
             LessThan(term="release", value=numbers.stop),
         )
         with self.load() as table:
-            rows = _read(table, snapshot_id, And(match_daemon(daemon), And(low, high)), RECORD_COLUMNS)
+            rows = read_rows(table, snapshot_id, And(match_daemon(daemon), And(low, high)), RECORD_COLUMNS)
         rows = rows.sort_by("release")
         place = 0
         for _, size in sorted(Counter(rows["release"].to_pylist()).items()):
@@ -319,7 +321,7 @@ class LakeTable(CatalogTable):
                 In(term="record_id", literals=ids),
                 And(In(term="release", literals=numbers), match_stops(min(stops), max(stops))),
             )
-            read = _read(table, snapshot_id, And(match_daemon(daemon), named), RECORD_COLUMNS)
+            read = read_rows(table, snapshot_id, And(match_daemon(daemon), named), RECORD_COLUMNS)
             copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
             found += [copy for copy in copies if (copy.record.record_id, copy.release) in keys]
         return found
@@ -333,7 +335,13 @@ class LakeTable(CatalogTable):
         state, newest = released.state, self.newest().snapshot_id
         with self.load() as table:
             if table.snapshot_by_id(state.snapshot_id) is not None:
-                lost = _find_lost_rows(table, daemon, state.snapshot_id, newest)
+                where = And(match_daemon(daemon), NotNull(term="release"))
+                old, new = (
+                    {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
+                    for each in (state.snapshot_id, newest)
+                )
+                removed = read_keys(table, [old[path] for path in old.keys() - new.keys()], where)
+                lost = removed and removed - read_keys(table, [new[path] for path in new.keys() - old.keys()], where)
                 return {row for row in lost if row.release <= state.release}.difference(released.recalled)
             count = count_released(table, daemon, released)
         if count < state.records:
@@ -351,12 +359,12 @@ class LakeTable(CatalogTable):
         with self.load() as table:
             for task in table.scan().plan_files():
                 files[partition_of_file(task.file)].append(task.file)
-        return {each: files[each] for each in sorted(files, key=_named)}
+        return {each: files[each] for each in sorted(files, key=_sort_key)}
 
     def rows(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.load() as table:
-            yield from rows_in(table, where, columns)
+            yield from stream_rows(table, where, columns)
 
     def compact(self, daemon: str) -> int:
         """Merge small files that hold rows of a daemon, and return by how many the number of files shrank."""
@@ -498,47 +506,6 @@ def _records_in(files: Iterable[DataFile]) -> int:
     return sum(file.record_count for file in files)
 
 
-def count_released(table: Table, daemon: str, released: Released) -> int:
-    """Count the released records of a daemon in the newest snapshot of a loaded table."""
-    where = match_daemon(daemon, released.state.release)
-    keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
-    return sum(len(rows.difference(released.recalled)) for rows in keys)
-
-
-def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:
-    """Return rows of a snapshot as a pyarrow Table."""
-    scan = table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id)
-    return LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(scan.plan_files())
-
-
-def _next_groups(tasks: Iterable[FileScanTask]) -> list[list[FileScanTask]]:
-    """Return the first files, whose rows get release numbers in the next commit, grouped by partition."""
-    groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
-    for task in tasks:
-        if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
-            break
-        groups[partition_of_file(task.file)].append(task)
-        rows += task.file.record_count
-    return list(groups.values())
-
-
-def _find_lost_rows(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
-    """Return the rows of snapshot ``before`` that ``after`` does not have with the same release number."""
-    where = And(match_daemon(daemon), NotNull(term="release"))
-    old, new = (
-        {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
-        for each in (before, after)
-    )
-    removed = _keys_in(table, [old[path] for path in old.keys() - new.keys()], where)
-    return removed and removed - _keys_in(table, [new[path] for path in new.keys() - old.keys()], where)
-
-
-def _keys_in(table: Table, tasks: Sequence[FileScanTask], where: BooleanExpression) -> set[ReleasedRow]:
-    scan = table.scan(where, selected_fields=_KEYS)
-    rows = LakeScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
-    return {ReleasedRow(*row) for row in zip(*[values_of(rows[name]) for name in _KEYS], strict=True)}
-
-
-def _named(partition: Partition) -> tuple[int, str]:
+def _sort_key(partition: Partition) -> tuple[int, str]:
     month, site = partition
     return -1 if month is None else month, site or ""

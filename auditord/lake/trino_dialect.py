@@ -76,7 +76,7 @@ class TrinoDialect(ClusterDialect):
         return Key(super(TrinoDialect, self).first_day(moment, unit).column, self.text_of)
 
     @override
-    def finished(self, window: Window | None) -> Sql:
+    def in_window(self, window: Window | None) -> Sql:
         """Return a condition by which Trino skips files, using partition months and column statistics."""
         if window is None:
             return Sql("stopped_at IS NOT NULL")

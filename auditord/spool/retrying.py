@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from auditord.spool.encoding import QuarantineEntry, Row, Stage, decode_entry, decode_limits
 from auditord.spool.spool import Spool
-from auditord_hookspecs import AuditordError, Entry, Insert, InvalidRecord, Produced, Provenance, Record, Replace, Role
+from auditord_hookspecs import AuditordError, Entry, Insert, InvalidRecord, Produced, Provenance, Record, Replace
 from auditord_hookspecs.wire import decode_record, decode_records
 
 Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the collector's raw JSON
@@ -54,16 +54,14 @@ def _make_entries(entry: QuarantineEntry, convert: Convert | None) -> Sequence[E
             are_many = path.rstrip("/").endswith("/records")
             records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
             roles = decode_limits(entry.limits)
-            return [Insert(record, None, provenance, _select_roles(roles, record)) for record in records]
+            inserts: list[Entry] = []
+            for record in records:  # the stored record of each id is checked when it is delivered
+                allowing = None if roles is None else tuple([role for role in roles if role.may_write(record)])
+                if allowing == ():
+                    raise InvalidRecord(
+                        f"record {record.record_id!r} has a site or a prefix that its sender may not write"
+                    )
+                inserts.append(Insert(record, None, provenance, allowing))
+            return inserts
     entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
     return [entry_type(produced.record, produced.alternate_id, provenance)]
-
-
-def _select_roles(roles: tuple[Role, ...] | None, record: Record) -> tuple[Role, ...] | None:
-    """Return the roles that allow a record. The stored record of its id is checked when it is delivered."""
-    if roles is None:
-        return None
-    allowing = tuple(role for role in roles if role.may_write(record))
-    if not allowing:
-        raise InvalidRecord(f"record {record.record_id!r} has a site or a prefix that its sender may not write")
-    return allowing

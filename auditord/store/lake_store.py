@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -180,12 +181,10 @@ class LakeStore(Reads, ABC):
         """Move released records back into the database. Return how many were recalled."""
         wanted, back = await self._read(find_released(record_ids)), 0
         for first in range(0, len(wanted), _AT_ONCE):
-            back += await self._recall(await self._read_released(wanted[first : first + _AT_ONCE]))
+            copies = await self._read_released(wanted[first : first + _AT_ONCE])
+            pairs = [await self._pending_copy(copy) for copy in copies]
+            back += await self._write(partial(atomic, partial(restore, pairs)), is_long=True)
         return back
-
-    async def _recall(self, copies: Sequence[LakeRecord]) -> int:
-        pairs = [await self._pending_copy(copy) for copy in copies]
-        return await self._write(lambda: atomic(lambda: restore(pairs)), is_long=True)
 
     async def _redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """Redact records, including released ones.

@@ -154,7 +154,11 @@ async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> No
         DaemonsConnected: another one is still connected.
     """
     deadline = anyio.current_time() + _PATIENCE
-    while others := await _others(connection):
+    while True:
+        await connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction always sees its first result
+        others = await (await connection.execute(_OTHERS, (APPLICATION,))).fetchall()
+        if not others:
+            return
         if anyio.current_time() > deadline:
             hosts = ", ".join(f"{host} ({count})" for host, count in others)
             raise DaemonsConnected(
@@ -171,11 +175,6 @@ async def end_others(connection: AsyncConnection[TupleRow]) -> None:
         StoreUnavailable: the user may not end them.
     """
     await connection.execute(_END, (APPLICATION,))
-
-
-async def _others(connection: AsyncConnection[TupleRow]) -> Sequence[tuple[Any, ...]]:  # Any: columns of all types
-    await connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction always sees its first result
-    return await (await connection.execute(_OTHERS, (APPLICATION,))).fetchall()
 
 
 _OLDEST_SERVER: Final = 140_000

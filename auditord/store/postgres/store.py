@@ -153,7 +153,17 @@ class PostgresRecordStore(RecordStore):
             users = users_wanted(query)
             few = bool(users) and await run(connection, have_few(users, query.limit))
             compiled = compile_query(query, PostgresDialect(), few=few)
-            in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
+            in_order = follows_an_index(query)
+            if (
+                in_order
+                and query.limit is None
+                and fold(query.where, lambda leaf: isinstance(leaf, RuntimeCompares), any, any)
+            ):
+                # No index serves such a query. If few records match by the planner's estimate, a parallel scan and a
+                # sort are faster.
+                cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {compiled.sql}", compiled.parameters)
+                ((found,),) = await cursor.fetchall()
+                in_order = found[0]["Plan"]["Plan Rows"] >= _FEW_TO_SORT
             tied = find_tied_stop(query) if in_order else Sql("NULL")
             parameters = ("off" if in_order else "on", *tied.parameters)
             row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()
@@ -325,18 +335,6 @@ async def _hold_released(connection: Connection) -> AsyncGenerator[Released, Non
     """Read which records are released, in a transaction that gives all reads within the context the same snapshot."""
     async with _one_moment(connection):
         yield await run(connection, read_released())
-
-
-async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql) -> bool:
-    """Return whether few records match a query on runtimes without a limit, by the planner's estimate.
-
-    No index serves such a query, so a parallel scan and a sort are faster.
-    """
-    if query.limit is not None or not fold(query.where, lambda leaf: isinstance(leaf, RuntimeCompares), any, any):
-        return False
-    cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {compiled.sql}", compiled.parameters)
-    ((found,),) = await cursor.fetchall()
-    return bool(found[0]["Plan"]["Plan Rows"] < _FEW_TO_SORT)
 
 
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:

@@ -287,7 +287,13 @@ class SqliteDialect(StoreDialect):
     @override
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         amounts, amount_limbs = sum_of(amount, is_exact=self.is_exact)
-        products, product_limbs = self._products(amount, component)
+        if self.is_exact:
+            products, product_limbs = split_product_sum(amount, "ran")
+        else:
+            runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
+            products, product_limbs = product_sum(
+                whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime
+            )
         return [*amounts, *products], amount_limbs, product_limbs
 
     @override
@@ -300,12 +306,6 @@ class SqliteDialect(StoreDialect):
         columns, limbs = sum_of(f"CASE WHEN NOT {crosses} THEN {total} END", is_exact=self.is_exact)
         shares: LiteralString = f"sum_of_shares({total}, started, stopped, {first}, {end})"
         return [*columns, f"{shares} FILTER (WHERE {crosses} AND {total} IS NOT NULL)"], limbs, WHOLE
-
-    def _products(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs]:
-        if self.is_exact:
-            return split_product_sum(amount, "ran")
-        runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
-        return product_sum(whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime)
 
 
 def other_times(query: RecordQuery) -> Sql | None:

@@ -216,7 +216,12 @@ def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     users = users_wanted(query) if query.order.field is SortField.START else ()  # other orders have an index with users
     if bool(users) and run(connection, have_few(users, query.limit)):
         return compile_query(query, SqliteDialect(), perhaps_of(users), few=True)
-    return compile_query(query, SqliteDialect(), few=_leaves_few(connection, query))
+    few, times = False, other_times(query)
+    if times is not None:  # an index on the time that is not the order's may find few records
+        count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
+        ((found,),) = connection.execute(*to_query(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
+        few = found < FEW_TO_SORT
+    return compile_query(query, SqliteDialect(), few=few)
 
 
 def has_none(where: Condition) -> Work[bool]:
@@ -252,16 +257,6 @@ def _is_unknown(leaf: Leaf, positions: Mapping[str, int]) -> Work[bool]:
         return False
     unread = yield from unread_values(key, positions[key], SqliteDialect())
     return {value for value, _ in unread}.isdisjoint(values)
-
-
-def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
-    """Return whether an index on the time that is not the order's finds few records."""
-    times = other_times(query)
-    if times is None:
-        return False
-    count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
-    ((found,),) = connection.execute(*to_query(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
-    return bool(found < FEW_TO_SORT)
 
 
 def _probe(connection: sqlite3.Connection) -> None:

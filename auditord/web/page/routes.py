@@ -28,7 +28,6 @@ from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.page.figures import Charts, Figures
-from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import RECORD_ACT, ChangingPages, JobsPages
 from auditord.web.page.login import CALLBACK, LOGOUT, IssuerPages, LoginPage
 from auditord.web.page.login import PATH as LOGIN
@@ -46,14 +45,13 @@ from auditord.web.page.operations import (
     StartSoon,
 )
 from auditord.web.page.operations import PATH as OPERATIONS
-from auditord.web.page.overview import MY_PATH as MY
 from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
+from auditord.web.page.query_string import JOBS, MY, USAGE
 from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
-from auditord.web.page.usage import PATH as USAGE
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, path_for_logs

@@ -64,9 +64,11 @@ class World:
 
     def catalog(self) -> tuple[str, str]:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:
-            [row] = catalog.execute("SELECT metadata_location, previous_metadata_location FROM iceberg_tables")
+            [(now, before)] = catalog.execute(
+                "SELECT metadata_location, previous_metadata_location FROM iceberg_tables"
+            )
         catalog.close()
-        return row
+        return now, before
 
     def set_back(self, location: str) -> None:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:

@@ -244,7 +244,8 @@ def text(value: bytes) -> bytes:
 
 def rewrite_avro(file: Path, change: Callable[[dict[str, str]], object], entries: int, block: bytes) -> None:
     """Write an Avro file with the changed header of a file and one block."""
-    with AvroFile(PyArrowFileIO().new_input(str(file))) as original:
+    opened: Any = AvroFile(PyArrowFileIO().new_input(str(file)))  # Any: pyiceberg types its records as generic
+    with opened as original:
         header = original.header
     meta = dict(header.meta)
     change(meta)
