@@ -172,4 +172,8 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
     opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
     if scheme == "file":
         return files_of_host(paths)
-    return lambda connection: connection.register("lake", opened) and None
+
+    def add(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.register("lake", opened)
+
+    return add
