@@ -169,7 +169,7 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
     if scheme == "file":
         return files_of_host(paths)
 
-    def register(connection: duckdb.DuckDBPyConnection) -> None:
+    def add(connection: duckdb.DuckDBPyConnection) -> None:
         connection.register("lake", opened)
 
-    return register
+    return add
