@@ -242,10 +242,13 @@ def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
         _Size(cells.level(Level.DAY), "day", by_user=False),
         _Size(cells.level(Level.MONTH), month, by_user=False),
     ]
-    if cells.key is not None:
+    if not cells.has_users:
         return sizes
-    by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
-    return [*sizes, *by_user]
+    return [
+        *sizes,
+        _Size(cells.level(Level.DAY_AND_USER), "day", by_user=True),
+        _Size(cells.level(Level.MONTH_AND_USER), month, by_user=True),
+    ]
 
 
 def _rows(
@@ -292,7 +295,7 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
     )
-    user_name = dialect.name_or_none.format("user_name") if cells.key is None else f"{dialect.no_name} AS user_name"
+    user_name = dialect.name_or_none.format("user_name") if cells.has_users else f"{dialect.no_name} AS user_name"
     names: LiteralString = ", ".join(
         [user_name, *[dialect.name_or_none.format(each) for each in ("site", "user_group")]]
     )
