@@ -98,20 +98,8 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
     whole = any(not isinstance(change, PendingRecord) for change in changes)
     plan = ChangePlan(index_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole))))
     outcomes = [plan.apply(change) for change in changes]
-    if not (is_atomic and Verdict.EXISTS in outcomes):
-        yield from _write(plan)
-    return outcomes
-
-
-def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
-    outcomes = yield from _settle(corrections)
-    for outcome in outcomes:
-        if isinstance(outcome, IsReleased):
-            raise outcome
-    return outcomes
-
-
-def _write(plan: ChangePlan) -> Work[None]:
+    if is_atomic and Verdict.EXISTS in outcomes:
+        return outcomes
     new = plan.new
     inserted = yield from records("insert_records", new)
     if inserted < len(new):
@@ -120,9 +108,9 @@ def _write(plan: ChangePlan) -> Work[None]:
     if new and (yield from ask("find_released", ids=as_json([each.record_id for each in new]))):
         raise Overtaken
     if plan.touched:
-        ids = sorted(plan.touched)
-        locked = index_rows((yield from ask("lock_records", ids=as_json(ids))))
-        for record_id in ids:
+        touched = sorted(plan.touched)
+        locked = index_rows((yield from ask("lock_records", ids=as_json(touched))))
+        for record_id in touched:
             found, before = locked.get(record_id), plan.before[record_id]
             if found is None or found.identity != before.identity or before.document not in {None, found.document}:
                 raise Overtaken
@@ -138,6 +126,15 @@ def _write(plan: ChangePlan) -> Work[None]:
     # The principal of a new record decides whether it is forwarded, unless another one changed it in the same plan.
     others = [each.record_id for each in new if not is_forwarded(each.provenance)]
     yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
+    return outcomes
+
+
+def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
+    outcomes = yield from _settle(corrections)
+    for outcome in outcomes:
+        if isinstance(outcome, IsReleased):
+            raise outcome
+    return outcomes
 
 
 class _Tried(Exception):
