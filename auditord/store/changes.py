@@ -117,7 +117,12 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
     yield from for_each("keep_versions", [kept for _, kept in sorted(plan.kept.items())])
     yield from note_removals([plan.forwarded.get(each) or Removed(each) for each in plan.changed])
     yield from records("overwrite_records", plan.overwritten)
-    yield from for_each("move_records", [_move(pending) for pending in plan.moved])
+    moves: list[Move] = []
+    for pending in plan.moved:
+        start, stop, runtime = pending.record.start_time, pending.record.stop_time, pending.record.runtime
+        received_at = pending.provenance.received_at
+        moves.append(Move(pending.record_id, start, stop, runtime, pending.row.document, received_at))
+    yield from for_each("move_records", moves)
     if plan.settled:
         yield from ask("settle_differences", ids=as_json(sorted(plan.settled)))
     yield from records("note_differences", list(plan.differences.values()))
@@ -165,13 +170,6 @@ def _is_refused(pending: Sequence[PendingRecord]) -> Work[bool]:
 
 def _invalid(record_id: str, error: Refused) -> InvalidRecord:
     return InvalidRecord(f"The record {record_id!r} cannot be stored: {error}.")
-
-
-def _move(pending: PendingRecord) -> Move:
-    record, received_at = pending.record, pending.provenance.received_at
-    return Move(
-        record.record_id, record.start_time, record.stop_time, record.runtime, pending.row.document, received_at
-    )
 
 
 _UNUSED: Final = Provenance(EPOCH)
