@@ -212,7 +212,8 @@ class Folding:
         """Add rows, in any order."""
         behind = 1 + len(self._readers)
         for row in rows:
-            part = self._parts[row[0]]
+            number: int = row[0]
+            part = self._parts[number]
             scores: Scores = {}
             if (text := row[behind]) is not None:
                 if text not in self._known_scores:

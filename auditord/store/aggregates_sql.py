@@ -190,7 +190,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
     if scope.end < END:
         conditions.append(Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}"))
     for day in scope.split_days():
-        first, end = (dialect.literal_moment(first_moment(each)) for each in (day, day + 1))
+        first, end = dialect.literal_moment(first_moment(day)), dialect.literal_moment(first_moment(day + 1))
         conditions.append(Sql(f"NOT (stop_time >= {first} AND stop_time < {end})"))
     amounts, read = dict(_amounts(query, dialect)), _columns_of(totals)
     behind: LiteralString = f"position > {position}"
