@@ -43,12 +43,17 @@ class Trino(Engine):
     def __init__(self, url: str, password: str | None = None, token: str | None = None) -> None:
         at = urlsplit(url)
         self._table = ".".join(_quote(each) for each in (at.path.strip("/"), *TABLE.split(".")))
+        user, auth = unquote(at.username or ""), None
+        if token is not None:
+            auth = _trino.auth.JWTAuthentication(token)
+        elif password is not None:
+            auth = _trino.auth.BasicAuthentication(user, password)
         self._options = {
             "host": at.hostname,
             "port": at.port,
             "http_scheme": at.scheme,
-            "user": unquote(at.username or ""),
-            "auth": _authentication(unquote(at.username or ""), password, token),
+            "user": user,
+            "auth": auth,
             "source": "auditord",
             "timezone": "UTC",
             "max_attempts": 1,  # callers can retry
@@ -66,8 +71,18 @@ class Trino(Engine):
         records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'")
         with self._cursor() as cursor:
             work.begin(lambda: _cancel(cursor))
-            sql, parameters = _bind(statement)
-            cursor.execute(records + sql, parameters)
+            # Instants are sent as texts, since Trino's client garbles years before 1000.
+            first, *texts = statement.sql.split("%s")
+            pieces = [records, first]
+            parameters: list[object] = []
+            for value, text in zip(map(parameter, statement.parameters), texts, strict=True):
+                if isinstance(value, datetime):
+                    pieces += ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)", text]
+                    parameters.append(f"{value.replace(tzinfo=None)} UTC")
+                else:
+                    pieces += ["?", text]
+                    parameters.append(value)
+            cursor.execute("".join(pieces), parameters)
             yield from _rows(cursor)
 
     @contextmanager
@@ -82,23 +97,9 @@ class Trino(Engine):
             connection.close()
 
 
-def _authentication(user: str, password: str | None, token: str | None) -> Any:  # Any: trino's Authentication
-    if token is not None:
-        return _trino.auth.JWTAuthentication(token)
-    return None if password is None else _trino.auth.BasicAuthentication(user, password)
-
-
 def _quote(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
-
-
-def _bind(statement: Sql) -> tuple[str, list[object]]:
-    """Return the statement and its parameters with instants as texts. Trino's client garbles years before 1000."""
-    texts, parameters = statement.sql.split("%s"), [parameter(each) for each in statement.parameters]
-    places = ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)" if isinstance(each, datetime) else "?" for each in parameters]
-    sql = "".join(part for pair in zip(texts, [*places, ""], strict=True) for part in pair)
-    return sql, [f"{each.replace(tzinfo=None)} UTC" if isinstance(each, datetime) else each for each in parameters]
 
 
 def _rows(cursor: Any) -> Iterator[list[Any]]:  # Any: trino's Cursor and its values

@@ -385,7 +385,16 @@ def _is_checked(record: Record) -> bool:
     Raises:
         InvalidRecord: the record was changed after its construction and is invalid.
     """
-    if type(record) is not Record or not _has_declared_types(record):
+    has_declared_types = (
+        type(record) is Record
+        and type(record.record_id) is str
+        and type(record.start_time) is datetime
+        and (record.stop_time is None or type(record.stop_time) is datetime)
+        and type(record.components) is tuple
+        and all(map(_is_component, record.components))
+        and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
+    )
+    if not has_declared_types:
         return False
     record.__post_init__()
     for component in record.components:
@@ -393,17 +402,6 @@ def _is_checked(record: Record) -> bool:
         for score in component.scores:
             score.__post_init__()
     return True
-
-
-def _has_declared_types(record: Record) -> bool:
-    return (
-        type(record.record_id) is str
-        and type(record.start_time) is datetime
-        and (record.stop_time is None or type(record.stop_time) is datetime)
-        and type(record.components) is tuple
-        and all(map(_is_component, record.components))
-        and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
-    )
 
 
 def _is_component(component: Component) -> bool:

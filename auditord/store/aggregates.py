@@ -212,8 +212,15 @@ class Folding:
         """Add rows, in any order."""
         behind = 1 + len(self._readers)
         for row in rows:
-            part = self._parts[row[0]]
-            scores = self._scores(row[behind])
+            number: int = row[0]
+            part = self._parts[number]
+            scores: Scores = {}
+            if (text := row[behind]) is not None:
+                if text not in self._known_scores:
+                    if len(self._known_scores) >= _MOST_KNOWN:
+                        self._known_scores.clear()
+                    self._known_scores[text] = set_of_scores(text)
+                scores = self._known_scores[text]
             numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
             counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
             lost: tuple[Any, Any, Any] = None, None, 0  # Any: see Row
@@ -262,15 +269,6 @@ class Folding:
                 time = (seconds or 0) * self._query.ticks_per_second + (ticks or 0)
                 if new := usage.add(part.sign * int(records), 0, part.sign * time, found):
                     self._size.add(0, new)
-
-    def _scores(self, text: str | None) -> Scores:
-        if text is None:
-            return {}
-        if text not in self._known_scores:
-            if len(self._known_scores) >= _MOST_KNOWN:
-                self._known_scores.clear()
-            self._known_scores[text] = set_of_scores(text)
-        return self._known_scores[text]
 
 
 def merge_answers(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:

@@ -190,7 +190,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect, totals: Mapping[int, 
     if scope.end < END:
         conditions.append(Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}"))
     for day in scope.split_days():
-        first, end = (dialect.literal_moment(first_moment(each)) for each in (day, day + 1))
+        first, end = dialect.literal_moment(first_moment(day)), dialect.literal_moment(first_moment(day + 1))
         conditions.append(Sql(f"NOT (stop_time >= {first} AND stop_time < {end})"))
     amounts, read = dict(_amounts(query, dialect)), _columns_of(totals)
     behind: LiteralString = f"position > {position}"
@@ -295,18 +295,8 @@ def _group_rows(
         *groups[len(names) :],
         *[f"{column} AS {_name('sum', at)}" for at, column in enumerate(sums)],
     ]
-    read = _read(source, keys, dialect, by_set=by_set)
-    # Queries name the coarsest dimension first. Sorts are faster with the finest first: a comparison ends there sooner.
-    finest_first = [*range(len(names), 0, -1), *range(len(names) + 1, len(groups) + 1)]
-    places: list[LiteralString] = [literal(str(place)) for place in finest_first]
-    grouping = f" GROUP BY {', '.join(places)}" if places else ""
-    return Sql(f"SELECT {', '.join(columns)} FROM ({read.sql}) AS read{grouping}", read.parameters)  # noqa: S608 literals
-
-
-def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
-    """Return the query for the columns that one part reads of each record."""
     measured = [_alias(source.state.runtime, "ran"), _alias(source.state.stop, "stopped")]
-    columns = [
+    wanted = [  # of each record
         *[_alias(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
         *([] if source.scores is None else [Sql(f"{source.scores} AS scores")]),
@@ -319,11 +309,16 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
         *[_alias(total, _name("total", at)) for at, total in source.totals.items()],
         *([Sql("start_time AS started")] if source.totals and source.window is not None else []),
     ]
-    selected = join(" FROM ", [join(", ", columns), source.rows])
+    selected = join(" FROM ", [join(", ", wanted), source.rows])
     looked_up = source.scores is not None or any(amount.parameters for amount in source.amounts.values())
     looked_up = looked_up and source.sums is None
     costly = looked_up or source.state.costly or any(key.costly for key in keys)
-    return Sql(f"SELECT {selected.sql}{dialect.sealed if costly else ''}", selected.parameters)
+    read = Sql(f"SELECT {selected.sql}{dialect.sealed if costly else ''}", selected.parameters)
+    # Queries name the coarsest dimension first. Sorts are faster with the finest first: a comparison ends there sooner.
+    finest_first = [*range(len(names), 0, -1), *range(len(names) + 1, len(groups) + 1)]
+    places: list[LiteralString] = [literal(str(place)) for place in finest_first]
+    grouping = f" GROUP BY {', '.join(places)}" if places else ""
+    return Sql(f"SELECT {', '.join(columns)} FROM ({read.sql}) AS read{grouping}", read.parameters)  # noqa: S608 literals
 
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:

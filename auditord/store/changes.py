@@ -98,8 +98,39 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
     whole = any(not isinstance(change, PendingRecord) for change in changes)
     plan = ChangePlan(index_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole))))
     outcomes = [plan.apply(change) for change in changes]
-    if not (is_atomic and Verdict.EXISTS in outcomes):
-        yield from _write(plan)
+    if is_atomic and Verdict.EXISTS in outcomes:
+        return outcomes
+    new = plan.new
+    inserted = yield from records("insert_records", new)
+    if inserted < len(new):
+        raise Overtaken
+    # Only after the inserts, which block further releases.
+    if new and (yield from ask("find_released", ids=as_json([each.record_id for each in new]))):
+        raise Overtaken
+    if plan.touched:
+        touched = sorted(plan.touched)
+        locked = index_rows((yield from ask("lock_records", ids=as_json(touched))))
+        for record_id in touched:
+            found, before = locked.get(record_id), plan.before[record_id]
+            if found is None or found.identity != before.identity or before.document not in {None, found.document}:
+                raise Overtaken
+    yield from for_each("keep_versions", [kept for _, kept in sorted(plan.kept.items())])
+    yield from note_removals([plan.forwarded.get(each) or Removed(each) for each in plan.changed])
+    yield from records("overwrite_records", plan.overwritten)
+    moves: list[Move] = []
+    for pending in plan.moved:
+        start, stop, runtime = pending.record.start_time, pending.record.stop_time, pending.record.runtime
+        received_at = pending.provenance.received_at
+        moves.append(Move(pending.record_id, start, stop, runtime, pending.row.document, received_at))
+    yield from for_each("move_records", moves)
+    if plan.settled:
+        yield from ask("settle_differences", ids=as_json(sorted(plan.settled)))
+    yield from records("note_differences", list(plan.differences.values()))
+    if plan.removed:
+        yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
+    # The principal of a new record decides whether it is forwarded, unless another one changed it in the same plan.
+    others = [each.record_id for each in new if not is_forwarded(each.provenance)]
+    yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
     return outcomes
 
 
@@ -109,35 +140,6 @@ def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
         if isinstance(outcome, IsReleased):
             raise outcome
     return outcomes
-
-
-def _write(plan: ChangePlan) -> Work[None]:
-    new = plan.new
-    inserted = yield from records("insert_records", new)
-    if inserted < len(new):
-        raise Overtaken
-    # Only after the inserts, which block further releases.
-    if new and (yield from ask("find_released", ids=as_json([each.record_id for each in new]))):
-        raise Overtaken
-    if plan.touched:
-        ids = sorted(plan.touched)
-        locked = index_rows((yield from ask("lock_records", ids=as_json(ids))))
-        for record_id in ids:
-            found, before = locked.get(record_id), plan.before[record_id]
-            if found is None or found.identity != before.identity or before.document not in {None, found.document}:
-                raise Overtaken
-    yield from for_each("keep_versions", [kept for _, kept in sorted(plan.kept.items())])
-    yield from note_removals([plan.forwarded.get(each) or Removed(each) for each in plan.changed])
-    yield from records("overwrite_records", plan.overwritten)
-    yield from for_each("move_records", [_move(pending) for pending in plan.moved])
-    if plan.settled:
-        yield from ask("settle_differences", ids=as_json(sorted(plan.settled)))
-    yield from records("note_differences", list(plan.differences.values()))
-    if plan.removed:
-        yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
-    # The principal of a new record decides whether it is forwarded, unless another one changed it in the same plan.
-    others = [each.record_id for each in new if not is_forwarded(each.provenance)]
-    yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
 
 
 class _Tried(Exception):
@@ -168,13 +170,6 @@ def _is_refused(pending: Sequence[PendingRecord]) -> Work[bool]:
 
 def _invalid(record_id: str, error: Refused) -> InvalidRecord:
     return InvalidRecord(f"The record {record_id!r} cannot be stored: {error}.")
-
-
-def _move(pending: PendingRecord) -> Move:
-    record, received_at = pending.record, pending.provenance.received_at
-    return Move(
-        record.record_id, record.start_time, record.stop_time, record.runtime, pending.row.document, received_at
-    )
 
 
 _UNUSED: Final = Provenance(EPOCH)

@@ -1,7 +1,7 @@
 """Records as database rows: everything that can be computed before the write transaction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -185,26 +185,21 @@ def make_rows(
     for first in range(0, len(records), _ENCODED_TOGETHER):
         part = records[first : first + _ENCODED_TOGETHER]
         try:
-            rows += _make_rows(part, amounts[first : first + _ENCODED_TOGETHER], labels)
+            of_records: list[Labels] = []
+            for record in part:
+                found = labels.get(id(record.meta))
+                if found is None:
+                    # Cached by their text, since later bulks have jobs of the same users.
+                    text = encode_part(record.meta)
+                    shared = _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
+                    found = labels[id(record.meta)] = shared, record.meta
+                of_records.append(found[0])
+            of_components = amounts[first : first + _ENCODED_TOGETHER]
+            texts = encode_records(part, [each.text for each in of_records], [each.text for each in of_components])
+            rows += map(_row, part, of_records, of_components, texts)
         except (UnicodeError, OverflowError):  # the error does not say which record it is about
             rows += map(valid_row, part)
     return rows
-
-
-def _make_rows(
-    records: Sequence[Record], amounts: Sequence[Amounts], known: dict[int, tuple[Labels, Meta | None]]
-) -> Iterable[RecordRow]:
-    labels: list[Labels] = []
-    for record in records:
-        found = known.get(id(record.meta))
-        if found is None:
-            # Cached by their text, since later bulks have jobs of the same users.
-            text = encode_part(record.meta)
-            shared = _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
-            found = known[id(record.meta)] = shared, record.meta
-        labels.append(found[0])
-    texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
-    return map(_row, records, labels, amounts, texts)
 
 
 def valid_row(record: Record, text: bytes | None = None) -> RecordRow:

@@ -103,17 +103,6 @@ class _Copy:
                     self.progress.note_progress("copying", done, self.total)
         await self._flush()
         await self.target.refill(self.source)
-        copied = await self._compare()
-        await self.target.finish()
-        return copied
-
-    async def _flush(self) -> None:
-        if self.added or self.removed:
-            await self.target.write(self.added, self.removed)
-        self.written += len(self.added)
-        self.added, self.removed = [], []
-
-    async def _compare(self) -> Copied:
         digest = ContentDigest()
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
             async for wanted, stored in pairs:
@@ -127,7 +116,15 @@ class _Copy:
                 f"{counted(digest.records, 'record was', 'records were')} compared, "
                 f"but {self.source.where} counts {self.total}"
             )
-        return Copied(digest.records, self.written, digest.text())
+        copied = Copied(digest.records, self.written, digest.text())
+        await self.target.finish()
+        return copied
+
+    async def _flush(self) -> None:
+        if self.added or self.removed:
+            await self.target.write(self.added, self.removed)
+        self.written += len(self.added)
+        self.added, self.removed = [], []
 
 
 def _difference(wanted: CopiedRecord | None, stored: CopiedRecord | None) -> str:

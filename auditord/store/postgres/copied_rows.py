@@ -59,8 +59,15 @@ class CopiedRows:
 
     def _row(self, pending: PendingRecord) -> bytes:
         row = pending.row
-        _, labels = _labels.get(id(row.labels)) or _learn_labels(row.labels)
-        _, amounts = self._amounts.get(id(row.amounts)) or self._learn_amounts(row.amounts, pending.score_set)
+        labels = _labels.get(id(row.labels))
+        if labels is None:
+            if len(_labels) >= KEPT_PARTS:
+                _labels.clear()
+            labels = _labels[id(row.labels)] = row.labels, _encode_labels(row.labels)
+        amounts = self._amounts.get(id(row.amounts))
+        if amounts is None:
+            score_set = _NULL if pending.score_set is None else _int4(4, pending.score_set)
+            amounts = self._amounts[id(row.amounts)] = row.amounts, _encode_amounts(row.amounts) + score_set
         if pending.provenance is not self._provenance:
             self._provenance = pending.provenance
             self._received_at = to_micros(pending.provenance.received_at) - _TO_2000
@@ -74,23 +81,11 @@ class CopiedRows:
             runtime = span // _SECOND if span >= 0 else -(-span // _SECOND)  # as Record.runtime, in a third of its time
             begin = _finished(*head, 8, stop - _TO_2000, 8, runtime, len(record_id))
         more = _TRUE if row.more else _NULL
-        return b"".join((begin, record_id, more, amounts, labels, _length(len(document)), document))
-
-    def _learn_amounts(self, amounts: Amounts, score_set: int | None) -> tuple[Amounts, bytes]:
-        numbers = _encode_amounts(amounts)
-        self._amounts[id(amounts)] = learnt = amounts, numbers + (_NULL if score_set is None else _int4(4, score_set))
-        return learnt
+        return b"".join((begin, record_id, more, amounts[1], labels[1], _length(len(document)), document))
 
 
 _labels: Final[dict[int, tuple[Labels, bytes]]] = {}
 """Encoded labels by their ``id()``. The cache outlives a bulk, because the next one has many of the same labels."""
-
-
-def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
-    if len(_labels) >= KEPT_PARTS:
-        _labels.clear()
-    _labels[id(labels)] = learnt = labels, _encode_labels(labels)
-    return learnt
 
 
 def int8(number: int | None) -> bytes:

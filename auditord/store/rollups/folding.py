@@ -291,7 +291,16 @@ def _read(
         component: the column for a component, if there is a row for each.
     """
     amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
-    columns = {"stop_time", "runtime", "site", "user_group", "user_name", "score_set", "others", dialect.labels}
+    columns: set[LiteralString] = {
+        "stop_time",
+        "runtime",
+        "site",
+        "user_group",
+        "user_name",
+        "score_set",
+        "others",
+        dialect.labels,
+    }
     where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
     if component:
         columns, where = {*columns, "document"}, f"{where} AND others IS NOT NULL"
