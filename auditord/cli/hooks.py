@@ -18,6 +18,7 @@ from auditord.hooks import HookModule, Hooks, find_broken_kinds, survey
 from auditord.hooks.hooks import HookEntry, collect_declared, implementations
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs import Deferred
+from auditord_hookspecs.contract import CONTRACT, DECLARED_AS
 from auditord_hookspecs.terminal import say, write
 
 
@@ -38,11 +39,16 @@ def hooks_command(output: str) -> None:
             "distribution": module.distribution,
             "version": module.version,
             "hooks": list(module.hooks),
+            "contract": module.contract,
             "disabled": module in found.disabled,
         }
         for module in modules
     ]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
+    for module in found.hooks.modules:
+        if module.contract is None and module.distribution != "auditord":
+            text = f'declares no {DECLARED_AS}, and counts as written for 1.0: add {DECLARED_AS} = "{CONTRACT}"'
+            say(f"remark: {module} {text}, or an earlier version that it needs", err=True)
     if faults := [*faults, *found.faults, *find_broken_kinds(found.hooks.kinds)]:
         raise HookError("\n  ".join(["faults were found:", *faults, f"({WAY_OUT})"]))
 

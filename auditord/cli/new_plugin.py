@@ -36,7 +36,7 @@ class Shape(msgspec.Struct, frozen=True):
     """The texts about a kind of hook in a new distribution.
 
     Args:
-        next: the command that shows the hook at work.
+        next: the command that shows the hook at work, as Markdown.
         section: the section of the configuration; empty if the hook needs none.
         options: the options of an instance, as YAML.
     """
@@ -50,43 +50,49 @@ class Shape(msgspec.Struct, frozen=True):
     def use(self) -> str:
         """The steps to see the hook at work, with the placeholder ``$name``."""
         if not self.section:
-            return f"It needs no section in auditord's configuration: run `{self.next}` and open `/panels`."
+            return f"It needs no section in auditord's configuration: run {self.next}."
         options = "".join(f"    {line}\n" for line in self.options.splitlines())
-        return f"{_SECTION.format(section=self.section, options=options)}Then run `{self.next}`."
+        return f"{_SECTION.format(section=self.section, options=options)}Then run {self.next}."
 
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "collector": Shape(
         "Collector: makes records of the finished jobs that a program lists.",
-        "auditord collect my_$name --dry-run",
+        "`auditord collect my_$name --dry-run`",
         "collectors",
         "site_id: my-site\ncommand: [echo, 17 alice 2026-01-01T08:00:00Z 2026-01-01T09:00:00Z 8]",
     ),
     "plugin": Shape(
         "Plugin: posts the core hours of each group to a server, period by period.",
-        "auditord trigger my_$name --dry-run",
+        "`auditord trigger my_$name --dry-run`",
         "plugins",
         "url: https://hook.example/usage\nperiod: 7d",
     ),
     "sender": Shape(
         "Sender: sends records to a server of another kind.",
-        "auditord run",
+        "`auditord run`",
         "senders",
         "url: https://far.example/records",
     ),
     "authenticator": Shape(
         "Authenticator: identifies callers by a signed token.",
-        "auditord run",
+        "`auditord run`",
         "authenticators",
         "secret: file:/etc/auditord/key",
     ),
     "transform": Shape(
         "Transform: renames sites or other labels.",
-        "auditord run",
+        "`auditord run`",
         "transforms",
         "key: site_id\nnames: {old-site: new-site}",
     ),
-    "panel": Shape("Panel of the page: shows the number of records of each group.", "auditord run"),
+    "importer": Shape(
+        "Importer: reads the jobs of another accounting system from a file.",
+        "`auditord import $name FILE --dry-run`",
+    ),
+    "panel": Shape(
+        "Panel of the page: shows the number of records of each group.", "`auditord run` and open `/panels`"
+    ),
 }
 
 
@@ -112,6 +118,8 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
             param_hint="NAME",
         )
     name = name.removeprefix("auditord-").removeprefix("auditord_").replace("-", "_")
+    if (owner := _find_owner(name, kind)) is not None:
+        raise click.BadParameter(f"{owner} has this name already: choose another one", param_hint="NAME")
     folder = parent / f"auditord-{name.replace('_', '-')}"
     try:
         folder.mkdir(parents=True)
@@ -136,6 +144,16 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
         say(f"  {line}")
     say("Its README.md shows the section of the configuration that it needs.")
     say("See also: auditord manual writing-plugins, auditord manual types")
+
+
+def _find_owner(name: str, kind: str) -> str | None:
+    """Return what already has the name: an installed kind, or a hook module (``hooks.disabled`` would mean both)."""
+    from auditord.hooks import survey  # noqa: PLC0415 slow to import, needed only here
+
+    hooks = survey(()).hooks
+    if name in getattr(hooks.kinds, f"{kind}s", ()):
+        return f"the {kind} {name}"
+    return next((f"the hook module {module}" for module in hooks.modules if module.name == name), None)
 
 
 def _render(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:

@@ -35,13 +35,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class HookModule(msgspec.Struct, frozen=True):
-    """A hook module in use."""
+    """A hook module in use. Its ``contract`` is the declared version, or None without a declaration."""
 
     name: str
     module: str
     distribution: str
     version: str
     hooks: tuple[str, ...] = ()
+    contract: str | None = None
 
     def __str__(self) -> str:
         return f"{self.module} (entry point {self.name} of {self.distribution} {self.version})"

@@ -328,7 +328,8 @@ class _Loader:
         except Exception as error:  # noqa: BLE001 even inspecting a module may raise; its fault must name it
             self.faults.append(f"{entry.described} cannot be inspected: {blame(error)}")
         else:
-            self._modules.append(replace(entry.described, hooks=tuple(sorted(find_implementations(module)))))
+            hooks = tuple(sorted(find_implementations(module)))
+            self._modules.append(replace(entry.described, hooks=hooks, contract=getattr(module, DECLARED_AS, None)))
 
     def finish(self) -> Hooks:
         """Return the accepted modules, with their kinds."""

@@ -52,7 +52,6 @@ class Site:
             ca_path=str(ams.authority.file),
             auth_url=broker.token_url,
             ams_url=broker.publish_url(),
-            retry=0,
         )
         document = {"state_dir": str(self.folder / "state"), "plugins": {"apel": {"kind": "apel", **section}}}
         (self.folder / "auditord.yml").write_text(json.dumps(document))

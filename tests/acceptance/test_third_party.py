@@ -87,6 +87,7 @@ def test_new_distributions_are_listed_with_their_hooks(environment: Path) -> Non
         "sender": "auditord_senders",
         "authenticator": "auditord_authenticators",
         "transform": "auditord_record_transforms",
+        "importer": "auditord_importers",
         "panel": "auditord_panels",
     }
     assert {kind: hooks[f"auditord-new-{kind}"] for kind in SHAPES} == {kind: [expected[kind]] for kind in SHAPES}
@@ -98,9 +99,18 @@ def assert_done(*command: str | Path) -> str:
     return done.stdout
 
 
+def test_a_new_importer_imports(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "auditord.yml").write_text(json.dumps({"state_dir": str(tmp_path / "state")}))
+    (tmp_path / "export").write_text("1,alice,2025-12-31T08:00:00Z,2025-12-31T09:00:00Z,8\nx\n")
+    words = ("import", "new_importer", tmp_path / "export", "--site-id", "s", "--config", tmp_path / "auditord.yml")
+    done = auditord(environment, *words)
+    assert "unreadable: row 2: the row must look like '17,alice,2026-" in done.stderr
+    assert "1 record in the store" in done.stdout
+
+
 def test_the_tests_of_new_distributions_pass(environment: Path, made: list[Path]) -> None:
     pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(made[0] / "pyproject.toml")]
-    assert "21 passed" in assert_done(environment / "bin/python", *pytest_words, *made)
+    assert "23 passed" in assert_done(environment / "bin/python", *pytest_words, *made)
 
 
 def test_new_distributions_are_typed_and_tidy(made: list[Path], tmp_path: Path) -> None:

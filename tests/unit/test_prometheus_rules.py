@@ -43,6 +43,14 @@ def test_the_rules_are_valid_and_each_fires_when_it_should() -> None:
     assert "SUCCESS" in promtool("test", "rules", SUITE.name)
 
 
+@needs_promtool
+def test_the_example_of_a_scrape_is_a_configuration() -> None:
+    promtool("check", "config", "--syntax-only", "prometheus.yml")
+    [job] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["job_name"] == "auditord"
+    assert {f'job="{job["job_name"]}"' in rule["expr"] for rule in rules() if "job=" in rule["expr"]} == {True}
+
+
 def test_every_alarm_is_tested_both_ways_and_says_what_to_do() -> None:
     calm, *firing = yaml.safe_load(SUITE.read_text())["tests"]
     names = [rule["alert"] for rule in rules()]

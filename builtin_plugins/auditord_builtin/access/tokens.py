@@ -219,6 +219,12 @@ def _parse_validity(_context: click.Context, _parameter: click.Parameter, text: 
     return parsed
 
 
+def _check_page(_context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:
+    if url is not None and not re.fullmatch(r"https?://[^/\s#?]+[^\s#?]*", url):
+        raise click.BadParameter("the address of the page, such as https://auditord.example.org")
+    return None if url is None else url.rstrip("/")
+
+
 @click.group("token")
 def token_command() -> None:
     """Make, list and revoke bearer tokens for the API.
@@ -233,10 +239,23 @@ def token_command() -> None:
 @click.option(
     "--valid", default="365d", show_default=True, callback=_parse_validity, help="Validity, such as 90d, or never."
 )
+@click.option(
+    "--link",
+    "page",
+    metavar="URL",
+    callback=_check_page,
+    help="Print a link that logs a person in, instead of the token; URL is the page's address.",
+)
 @output_option
 @pass_context
 def create_command(
-    context: CommandContext, *, name: str, roles: Sequence[str], valid: timedelta | None, output: str
+    context: CommandContext,
+    *,
+    name: str,
+    roles: Sequence[str],
+    valid: timedelta | None,
+    page: str | None,
+    output: str,
 ) -> None:
     """Make a token for NAME and print it. It cannot be printed again: only its hash is kept."""
     if unknown := [role for role in roles if role not in context.roles()]:
@@ -244,11 +263,14 @@ def create_command(
     now = context.now()
     stored, token = new_token(name, roles, now, None if valid is None else now + valid)
     TokenFile(context.state_dir).change(lambda tokens: [*tokens.values(), stored])
+    # The part behind # stays in the browser: neither servers nor their logs see it.
+    link = {} if page is None else {"link": f"{page}/login#token={token}"}
     if output == "json":
-        write_json({**_to_json(stored), "token": token})
+        write_json({**_to_json(stored), "token": token, **link})
         return
-    say(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
-    say(token)
+    what = "token" if page is None else "login link, which is as secret as a password, with token"
+    say(f"{what} {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
+    say(link.get("link", token))
 
 
 @token_command.command("list")

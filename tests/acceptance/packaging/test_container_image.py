@@ -128,6 +128,13 @@ def test_the_image_names_what_is_in_it(image: str) -> None:
     assert {"aiohttp", "kubernetes_asyncio", "msgspec", "psycopg"} <= {each["name"] for each in bill["components"]}
 
 
+def test_the_image_has_no_programs_of_dependencies(image: str) -> None:
+    names = podman("run", "--rm", *RUN, "--entrypoint=ls", image, "/opt/auditord/bin").stdout.split()
+    programs = {name for name in names if not name.startswith("pip")}
+    assert {"auditord", "auditord-epilog"} <= programs
+    assert {name for name in programs if not name.startswith(("auditord", "python"))} == set()
+
+
 def test_it_runs_read_only_as_nobody_in_particular(image: str) -> None:
     assert podman("run", "--rm", *RUN, "--entrypoint=id", image, "-u").stdout == "10001\n"
     volume = f"{image.rpartition('/')[2]}-demo"

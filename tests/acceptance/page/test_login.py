@@ -154,6 +154,24 @@ def test_a_session_is_kept_from_scripts_and_ends_with_the_logout(browser: Any, s
     page.context.close()
 
 
+def test_a_login_link_fills_in_the_token_and_leaves_no_trace(browser: Any, site: Site) -> None:  # Any: see above
+    page = browser.new_page()
+    asked: list[str] = []
+
+    def note(request: Any) -> None:  # Any: an extra's
+        asked.append(request.url)
+
+    page.on("request", note)
+    page.goto(f"{site.url}/#token={site.token}")  # which leads to the login
+    page.wait_for_function("document.querySelector('input[name=token]').value !== ''")
+    assert page.url == f"{site.url}/login?next=/"
+    follow(page, "form.stacked button")
+    assert page.url == f"{site.url}/"
+    assert "alice" in page.inner_text("body")
+    assert [url for url in asked[1:] if site.token in url.partition("#")[0]] == []
+    page.context.close()
+
+
 def test_an_issuer_on_another_site_leads_back_into_a_session(browser: Any, site: Site) -> None:  # Any: see above
     page = browser.new_page()
     page.goto(f"{site.url}/my")

@@ -91,7 +91,7 @@ def configure(folder: Path, ams: AmsBroker, host: HostFiles, job_ids: Sequence[s
     """Write the chapter's configuration, and beside it what is another matter at every site."""
     broker = ams.for_client(host)
     places = {"auth_url": broker.token_url, "ams_url": broker.publish_url(), "ca_path": str(ams.authority.file)}
-    messaging = {**places, "client_cert": str(host.certificate), "client_key": str(host.key), "retry": 0}
+    messaging = {**places, "client_cert": str(host.certificate), "client_key": str(host.key)}
     begin = Month.of(since).start.isoformat()
     sacct = ["sacct", f"--jobs={','.join(job_ids)}"]  # other tests' jobs may run beside
     own = {

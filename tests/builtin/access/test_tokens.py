@@ -55,6 +55,16 @@ def asked(host: FakeCommandContext, *tokens: str, later: timedelta = timedelta(0
     return anyio.run(ask)
 
 
+def test_a_login_link_has_the_token_where_no_server_sees_it(host: FakeCommandContext) -> None:
+    link = made(host, "alice", "--role", "reader", "--link", "https://auditord.example.org/usage/")
+    address, _, token = link.partition("#token=")
+    assert address == "https://auditord.example.org/usage/login"
+    assert asked(host, token) == [Identity("alice", ("reader",), "alice")]
+    result = run(host, "create", "bob", "--role", "reader", "--link", "https://a.example.org", "--output", "json")
+    found = json.loads(result.stdout)
+    assert found["link"] == f"https://a.example.org/login#token={found['token']}"
+
+
 def test_a_token_is_let_in_with_its_roles(host: FakeCommandContext) -> None:
     token = made(host, "kit", "--role", "writer", "--role", "reader")
     assert asked(host, token) == [Identity("kit", ("writer", "reader"), "kit")]
@@ -136,6 +146,8 @@ def test_a_file_of_others_names_the_remedy(host: FakeCommandContext, monkeypatch
         (("create", "two words", "--role", "reader"), "letters, digits"),
         (("create", "kit", "--role", "reader", "--valid", "7"), "7m or 1h30m, or never"),
         (("create", "kit", "--role", "reader", "--valid", "0s"), "never"),
+        (("create", "kit", "--role", "reader", "--link", "example.org"), "such as https://auditord.example.org"),
+        (("create", "kit", "--role", "reader", "--link", "https://example.org/?a=b"), "the address of the page"),
         (("revoke", "nothing"), "no token nothing"),
     ],
     ids=str,

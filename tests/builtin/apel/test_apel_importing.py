@@ -111,6 +111,7 @@ def test_the_newer_layout(tmp_path: Path) -> None:
     assert set(result.dropped) == {
         *("plugin.log_file", "plugin.time_json_path"),
         *("auditor.ip", "auditor.port", "auditor.timeout", "auditor.use_tls"),
+        *("messaging.timeout", "messaging.retry"),
     }
 
 

@@ -207,6 +207,7 @@ def test_hooks_are_listed(run: Run) -> None:
         "distribution": "auditord",
         "version": __version__,
         "hooks": ["auditord_resolve_secret"],
+        "contract": None,
         "disabled": False,
     }
     (line,) = [line for line in run("hooks").output.splitlines() if line.startswith("secrets ")]
@@ -221,13 +222,45 @@ def test_a_disabled_module_is_listed_as_such(run: Run, written: Callable[[str], 
 
 
 @pytest.fixture
-def broken_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "acme_broken.py").write_text("import sys\n\nsys.exit('no printer')\n")
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Install a hook module ``acme_NAME`` with this code, beside the built-in ones."""
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
-    entry = EntryPoint("broken", "acme_broken", "auditord.hooks")
-    described = hooks.HookModule("broken", "acme_broken", "acme", "1.2")
-    found = [*hooks.find_entries(), hooks.HookEntry(described, entry.load)]
-    monkeypatch.setattr("auditord.hooks.loading.find_entries", lambda: found)
+
+    def install(name: str, code: str) -> None:
+        (tmp_path / f"acme_{name}.py").write_text(code)
+        entry = EntryPoint(name, f"acme_{name}", "auditord.hooks")
+        described = hooks.HookModule(name, f"acme_{name}", "acme", "1.2")
+        found = [*hooks.find_entries(), hooks.HookEntry(described, entry.load)]
+        monkeypatch.setattr("auditord.hooks.loading.find_entries", lambda: found)
+
+    return install
+
+
+@pytest.fixture
+def broken_module(install: Callable[[str, str], None]) -> None:
+    install("broken", "import sys\n\nsys.exit('no printer')\n")
+
+
+PAGES = """\
+from auditord_hookspecs import hookimpl
+{}
+@hookimpl
+def auditord_panels():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "remarks"), [("bare", "", 1), ("declared", 'AUDITORD_CONTRACT = "1.0"', 0)]
+)
+def test_a_module_without_a_contract_is_remarked_on(
+    run: Run, install: Callable[[str, str], None], name: str, declared: str, remarks: int
+) -> None:
+    install(name, PAGES.format(declared))
+    said = f"remark: acme_{name} (entry point {name} of acme 1.2) declares no AUDITORD_CONTRACT, and counts as "
+    done = run("hooks")
+    assert (done.exit_code, done.stderr.count(said)) == (0, remarks)
+    assert done.stderr.count("remark: ") == remarks
 
 
 @pytest.mark.usefixtures("broken_module")

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 from auditord.cli.new_plugin import new_plugin_command
 
 
-def new_plugin(folder: Path, name: str) -> Result:
-    return CliRunner().invoke(new_plugin_command, [name, "--kind", "collector", "--into", str(folder)])
+def new_plugin(folder: Path, name: str, kind: str = "collector") -> Result:
+    return CliRunner().invoke(new_plugin_command, [name, "--kind", kind, "--into", str(folder)])
 
 
 @pytest.mark.parametrize("name", ["", "Pbs", "1pbs", "pbs-", "a--b", "../pbs", "pbs\n", "x" * 31, "pbs pro"])
@@ -33,3 +33,18 @@ def test_what_is_there_is_not_changed(tmp_path: Path) -> None:
     assert "auditord-pbs already exists: choose another name" in str(done.exception)
     assert list((tmp_path / "auditord-pbs").iterdir()) == []
     assert "cannot be written: " in str(new_plugin(Path("/proc/nowhere"), "pbs").exception)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "owner"),
+    [
+        ("collector", "slurm", "the collector slurm has this name already"),
+        ("collector", "slurm-epilog", "the collector slurm_epilog has this name already"),
+        ("importer", "auditor", "the importer auditor has this name already"),
+        ("panel", "slurm", "the hook module auditord_builtin.slurm (entry point slurm of auditord"),
+    ],
+)
+def test_the_name_of_what_is_installed_is_refused(tmp_path: Path, kind: str, name: str, owner: str) -> None:
+    done = new_plugin(tmp_path, name, kind)
+    assert (done.exit_code, owner in " ".join(done.output.split())) == (2, True)
+    assert list(tmp_path.iterdir()) == []

@@ -132,6 +132,17 @@ function chooseRange(chart) {
   });
 }
 
+/** Fill in the token of a login link, and remove it from the address and the history. The person submits the form. */
+function fillInToken() {
+  const field = /** @type {HTMLInputElement | null} */ (document.querySelector("input[name=token]"));
+  const token = /^#token=([\w.-]+)$/.exec(location.hash)?.[1];
+  if (field === null || token === undefined) return;
+  field.value = token;
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+addEventListener("hashchange", fillInToken);
+fillInToken();
 for (const chart of /** @type {NodeListOf<SVGSVGElement>} */ (document.querySelectorAll(".chart[data-days]"))) {
   chooseRange(chart);
 }
