@@ -1,6 +1,6 @@
 """``auditord records``: list and export records, beside a running daemon or without one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -116,10 +116,11 @@ def _print_table(differences: Sequence[Difference]) -> None:
 
 def _flatten(text: bytes) -> dict[str, str]:
     """Return the values of a record by name, components and labels among them. Several of one name are in order."""
-    record = msgspec.json.decode(text)
+    record: dict[str, Any] = msgspec.json.decode(text)
+    labels: Mapping[str, Sequence[str]] = record.get("meta") or {}
     values = {name: str(value) for name, value in record.items() if name not in {"components", "meta"}}
     for each in record["components"]:
         name = f"component {each.pop('name')}"
         scores = "".join(f", {score['name']} {score['value']}" for score in each["scores"])
         values[name] = "; ".join(filter(None, [values.get(name, ""), f"{each['amount']}{scores}"]))
-    return values | {f"label {key}": ", ".join(labels) for key, labels in (record.get("meta") or {}).items()}
+    return values | {f"label {key}": ", ".join(found) for key, found in labels.items()}

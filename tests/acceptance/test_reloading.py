@@ -49,7 +49,9 @@ def test_a_command_compares_and_reloads_and_a_fault_changes_nothing(folder: Fold
         compared = folder.run([*config, "diff", *option])
         copies = f'plugins.gaps.folder: "{folder.path / "copies"}"'
         said = ["plugins.gaps: new (kind backup)", copies, 'plugins.gaps.interval: "1d"']
-        assert (compared.returncode, compared.stdout.splitlines()) == (1, said)
+        *differences, first = compared.stdout.splitlines()
+        assert (compared.returncode, differences) == (1, said)
+        assert first.startswith("plugins.gaps: first run 20")
         assert "reloaded: plugins.gaps" in folder.run([*config, "reload", *option]).stdout
         (folder.path / "plain.yml").write_text(plain + "logging: {level: debug}\n")
         refused = folder.run([*config, "reload", *option])

@@ -111,8 +111,9 @@ def set_enabled_at(state: Path, task: str, moment: datetime) -> None:
 @pytest.mark.parametrize("when", RARELY)
 def test_a_new_plugin_waits_for_its_first_tick_through_all_starts(tmp_path: Path, when: dict[str, str]) -> None:
     mine = {"kind": "plug", **when}
-    for _ in range(3):
-        daemon = start(tmp_path, {"mine": mine})
+    for _ in range(2):
+        start(tmp_path, {"mine": mine})
+    daemon = start(tmp_path, {"mine": mine})
     assert "mine" not in _ran
     set_enabled_at(daemon.state_dir, "mine", datetime.now(UTC) - timedelta(days=400))  # it missed a tick since
     for _ in range(3):

@@ -20,8 +20,8 @@ def test_a_reader_that_stops_reading_is_told_of_no_error(tmp_path: Path) -> None
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, env=site.environment)
     os.close(writing)
     assert done.returncode == 1
-    assert done.stderr == ""
-    assert site.rows("SELECT 1 FROM queue UNION SELECT 1 FROM checkpoint") == []
+    assert done.stderr == f"dry run by the configuration in {site.file}\n"
+    assert not list(tmp_path.rglob("*.db"))
 
 
 def test_beside_a_bar_on_a_terminal_the_records_go_where_they_are_sent_with_their_pseudonyms(tmp_path: Path) -> None:
@@ -41,6 +41,7 @@ def test_beside_a_bar_on_a_terminal_the_records_go_where_they_are_sent_with_thei
 def test_on_the_terminal_they_are_whole_lines_without_a_bar_between(tmp_path: Path) -> None:
     site = Site(tmp_path, **replay(), meta=[])
     shown, _ = on_terminal([str(PROGRAM), "collect", "slurm", "--dry-run", "--config", str(site.file)])
-    *lines, last = shown.splitlines()
+    announced, *lines, last = shown.splitlines()
+    assert announced == f"dry run by the configuration in {site.file}"
     assert [json.loads(line).keys() >= {"record_id"} for line in lines] == [True] * 75
     assert last.startswith("slurm: 75 records")

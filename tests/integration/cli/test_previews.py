@@ -1,7 +1,7 @@
 """A preview is of the file that is edited: dry runs, and comparisons with the running daemon."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,7 +140,10 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
     async def start(*, task_status: anyio.abc.TaskStatus[anyio.Event]) -> None:
         stop = anyio.Event()
-        ready: Any = lambda _: task_status.started(stop)  # noqa: E731 typed by the parameter
+
+        def ready(_: Sequence[str]) -> None:
+            task_status.started(stop)
+
         await supervisor.run(files.read(), hooks, ready=ready, now=utc_now, stop=stop, files=files)
 
     with start_blocking_portal() as portal:
