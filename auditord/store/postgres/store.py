@@ -159,7 +159,7 @@ class PostgresRecordStore(RecordStore):
                 and query.limit is None
                 and fold(query.where, lambda leaf: isinstance(leaf, RuntimeCompares), any, any)
             ):
-                # No index serves such a query. If few records match by the planner's estimate, a parallel scan and a
+                # If few records match by the planner's estimate, the index on long runtimes, or a parallel scan, and a
                 # sort are faster.
                 cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {compiled.sql}", compiled.parameters)
                 ((found,),) = await cursor.fetchall()

@@ -291,21 +291,13 @@ def _read(
         component: the column for a component, if there is a row for each.
     """
     amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
-    columns: set[LiteralString] = {
-        "stop_time",
-        "runtime",
-        "site",
-        "user_group",
-        "user_name",
-        "score_set",
-        "others",
-        dialect.labels,
-    }
+    columns: LiteralString = f"stop_time, runtime, site, user_group, user_name, score_set, others, {amounts}, document"
+    if dialect.labels != "document":
+        columns = f"{columns}, {dialect.labels}"
     where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
     if component:
-        columns, where = {*columns, "document"}, f"{where} AND others IS NOT NULL"
-    read: LiteralString = ", ".join([*sorted(columns), amounts])
-    dated = _add_days(cells, versions_between(read, where, dialect.feed, dialect.removals), dialect)
+        where = f"{where} AND others IS NOT NULL"
+    dated = _add_days(cells, versions_between(columns, where, dialect.feed, dialect.removals), dialect)
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
     )
