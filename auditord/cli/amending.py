@@ -141,7 +141,13 @@ def close_command(
     Lists the records and asks for confirmation. A stop time that a client reports later replaces the one given here;
     one that a collector finds later is listed as a difference.
     """
-    stop = _stop_of(stop_time, runtime)
+    stop: datetime | timedelta
+    if stop_time is not None and runtime is None:
+        stop = stop_time
+    elif runtime is not None and stop_time is None:
+        stop = runtime
+    else:
+        raise click.UsageError("give either --stop-time or --runtime")
     if bool(ids) == (older_than is not None) or (ids and meta):
         raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
     if ids:  # records that have stopped are named, too: closing them reports that
@@ -171,14 +177,6 @@ def history_command(*, record_id: str, output: str, url: str | None) -> None:
         say(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
         say(f"  former version, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
     say(counted(len(versions), "former version"), err=True)
-
-
-def _stop_of(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
-    if stop_time is not None and runtime is None:
-        return stop_time
-    if runtime is not None and stop_time is None:
-        return runtime
-    raise click.UsageError("give either --stop-time or --runtime")
 
 
 def principal_name(by: str | None) -> str:

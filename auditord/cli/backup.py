@@ -13,7 +13,6 @@ from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.merging import DEFAULT_FILE
-from auditord.config.model import Configuration
 from auditord.config.sizes import parse_size
 from auditord.lake.opening import ConfiguredLake
 from auditord_hookspecs.terminal import output_option, say, say_lines, write
@@ -52,7 +51,12 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
     with bar.shown:
         made = run_async(make_backup, configuration, options, utc_now, bar)
         note_backup(configuration.state_dir, BY_COMMAND, made)
-    outside = _list_outside(configuration)
+    files = ", ".join(map(str, config_paths() or [DEFAULT_FILE.parent]))
+    outside = [  # a new host would need these, too
+        f"{files}: the configuration, with all files that it names (credentials, the key of pseudonyms, TLS keys)"
+    ]
+    if configuration.lake.is_there:
+        outside.append(f"{ConfiguredLake(configuration).warehouse}: the lake, and its catalog")
     if output == "text":
         _print(made, outside)
         return
@@ -61,17 +65,6 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
         json.dumps({"folder": str(made.folder), "discarded": discarded, "outside": outside, **manifest}, indent=2)
         + "\n"
     )
-
-
-def _list_outside(configuration: Configuration) -> Sequence[str]:
-    """Return everything that a backup lacks and a new host would need."""
-    files = ", ".join(map(str, config_paths() or [DEFAULT_FILE.parent]))
-    outside = [
-        f"{files}: the configuration, with all files that it names (credentials, the key of pseudonyms, TLS keys)"
-    ]
-    if configuration.lake.is_there:
-        outside.append(f"{ConfiguredLake(configuration).warehouse}: the lake, and its catalog")
-    return outside
 
 
 def _print(made: Made, outside: Sequence[str]) -> None:

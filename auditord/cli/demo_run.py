@@ -139,7 +139,11 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
             say_lines(_what_to_try(urls[0], Path(*demo.files.names())))
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
                 await anyio.to_thread.run_sync(webbrowser.open, urls[0])
-            await _wait_for_interrupt()
+            # Any: a signal
+            signals: AbstractContextManager[Any] = anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
+            with signals as received:
+                async for _ in received:
+                    break
         stop.set()
 
 
@@ -172,13 +176,6 @@ async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio
         stop=stop,
         files=demo.files,
     )
-
-
-async def _wait_for_interrupt() -> None:
-    signals: AbstractContextManager[Any] = anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)  # Any: a signal
-    with signals as received:
-        async for _ in received:
-            return
 
 
 async def _verify(url: str, expected: int) -> None:

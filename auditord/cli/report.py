@@ -386,11 +386,29 @@ def _by_measures(answered: Answered, most: int | None) -> Table:
 
 
 def write_chart(answered: Answered, most: int | None) -> None:
-    """Print bars for one measure."""
-    if not answered.report.rows:
+    """Print a bar for each bin, stacked by row; without bins, a bar for each row."""
+    report = answered.report
+    if not report.rows:
         say("no record stopped in this period", err=True)
         return
-    _print_chart(answered.report, most)
+    from rich.console import Console  # noqa: PLC0415 slow to import, needed only here
+    from rich.text import Text  # noqa: PLC0415 the same
+
+    measure = report.question.measures[0]
+    console = Console(highlight=False, markup=False)
+    console.width = min(console.width, _WIDTH)
+    console.print(Text(f"{measure.title}{f' ({measure.unit})' if measure.unit else ''}{period(report)}", "bold"))
+    if report.bins and not measure.ratio:
+        _print_bins(console, report, measure)
+    else:
+        named = [(escape(name), row) for name, row in largest(report, most or 20)]
+        label = min(max(len(name) for name, _ in named), 24)
+        longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
+        for name, row in named:
+            length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
+            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
+            line.append(f" {format_figure(row.total[0], measure)}", "default")
+            console.print(line, overflow="crop", no_wrap=True)
     _write_pledge(answered)
 
 
@@ -427,28 +445,6 @@ _WIDTH: Final = 100
 _COLOURS: Final = ("blue", "yellow", "green", "red", "cyan", "magenta", "white")
 _SHADES: Final = "█▓▒░#=+"
 """Patterns in addition to the colours, so that rows can be told apart without colour."""
-
-
-def _print_chart(report: Report, most: int | None) -> None:
-    """Print a bar for each bin, stacked by row; without bins, a bar for each row."""
-    from rich.console import Console  # noqa: PLC0415 slow to import, needed only here
-    from rich.text import Text  # noqa: PLC0415 the same
-
-    measure = report.question.measures[0]
-    console = Console(highlight=False, markup=False)
-    console.width = min(console.width, _WIDTH)
-    console.print(Text(f"{measure.title}{f' ({measure.unit})' if measure.unit else ''}{period(report)}", "bold"))
-    if report.bins and not measure.ratio:
-        _print_bins(console, report, measure)
-    else:
-        named = [(escape(name), row) for name, row in largest(report, most or 20)]
-        label = min(max(len(name) for name, _ in named), 24)
-        longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
-        for name, row in named:
-            length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
-            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
-            line.append(f" {format_figure(row.total[0], measure)}", "default")
-            console.print(line, overflow="crop", no_wrap=True)
 
 
 def _print_bins(console: "Console", report: Report, measure: Measure) -> None:

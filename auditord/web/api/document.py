@@ -88,7 +88,22 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
     known = list(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in known:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        problems = sorted({*operation.problems, 401, 403})
+        call: dict[str, Any] = {
+            "operationId": operation.name,
+            "summary": operation.summary,
+            "parameters": [_parameter(each) for each in operation.parameters],
+            "responses": {
+                **{str(status): _content(status, shapes) for status, shapes in operation.answers.items()},
+                **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
+            },
+        }
+        call["description"] = _needs(operation)
+        if operation.guarded:
+            call["description"] += " Without authenticators, the call is offered on the control socket only."
+        if operation.body:
+            call["requestBody"] = {"required": True, "content": _media(operation.body)}
+        paths.setdefault(operation.path, {})[operation.method.lower()] = call
     shapes = [
         shape
         for operation in known
@@ -120,25 +135,6 @@ def answering(operations: Iterable[Operation]) -> Handler:
     return handler
 
 
-def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
-    problems = sorted({*operation.problems, 401, 403})
-    describe: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "parameters": [_parameter(each) for each in operation.parameters],
-        "responses": {
-            **{str(status): _content(status, shapes) for status, shapes in operation.answers.items()},
-            **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
-        },
-    }
-    describe["description"] = _needs(operation)
-    if operation.guarded:
-        describe["description"] += " Without authenticators, the call is offered on the control socket only."
-    if operation.body:
-        describe["requestBody"] = {"required": True, "content": _media(operation.body)}
-    return describe
-
-
 def _parameter(parameter: Parameter) -> dict[str, Any]:  # Any: JSON
     place: dict[str, Any] = {"in": "path", "required": True} if parameter.in_path else {"in": "query"}
     if parameter.deep:
@@ -151,11 +147,11 @@ def _content(status: int, shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any
 
 
 def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
-    describe: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for media, shape in shapes.items():
         (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
-        describe[media] = {"schema": schema}
-    return describe
+        described[media] = {"schema": schema}
+    return described
 
 
 def _add_descriptions(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON

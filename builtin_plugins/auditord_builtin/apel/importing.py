@@ -362,7 +362,18 @@ def import_config(document: Document) -> ImportedConfig | None:
         result.put_level(options.pop("log_level"))
     if "report_interval" in options:
         options["interval"] = f"{options.pop('report_interval')}s"
-    options |= _take_site(result)
+    names = ("publish_since", "sites_to_report", "benchmark_type", "ce", "message_type")
+    site = _take(result, "site", names)
+    site |= _take(result, "auditor", ("site_meta_field",))
+    made = {"message_type": site.pop("message_type")} if "message_type" in site else {}
+    if "publish_since" in site:
+        site["publish_since"] = instant(site["publish_since"])
+    else:
+        result.remark("site", _PUBLISH_SINCE)
+    if "ce" in site:
+        result.remark("site.ce", _CE)
+    result.remark("site.zero_length_jobs", _ZERO_LENGTH)
+    options |= {**made, "site": {**site, "zero_length_jobs": False}}
     messaging = _take(result, "messaging", ("host", "port", "client_cert", "client_key", "project", "topic"))
     older = ("auth_url", "ams_url", "client_cert", "client_key", "ca_path", "verify_ca")
     messaging |= _take(result, "authentication", older)
@@ -382,21 +393,6 @@ def _take(result: ConfigImport, section: str, names: Sequence[str]) -> dict[str,
     given = result.section(section)
     result.drop(given, {*names, "type"}, _DROPPED.get(section), place=f"{section}.")
     return {name: given[name] for name in names if given.get(name) is not None}
-
-
-def _take_site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
-    names = ("publish_since", "sites_to_report", "benchmark_type", "ce", "message_type")
-    site = _take(result, "site", names)
-    site |= _take(result, "auditor", ("site_meta_field",))
-    made = {"message_type": site.pop("message_type")} if "message_type" in site else {}
-    if "publish_since" in site:
-        site["publish_since"] = instant(site["publish_since"])
-    else:
-        result.remark("site", _PUBLISH_SINCE)
-    if "ce" in site:
-        result.remark("site.ce", _CE)
-    result.remark("site.zero_length_jobs", _ZERO_LENGTH)
-    return {**made, "site": {**site, "zero_length_jobs": False}}
 
 
 def _take_fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:

@@ -237,7 +237,17 @@ def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem
         now: the current time, to find times in the future; None to skip this check.
     """
     if message_text.startswith("{"):
-        return _validate_accelerators(message_text)
+        try:
+            document = json.loads(message_text)
+            records = list(document["UsageRecords"])
+        except (KeyError, TypeError, ValueError):
+            return [Problem("message", "it has no UsageRecords in JSON")]
+        return [
+            Problem(f"record {number}", f"{name} is missing")
+            for number, record in enumerate(records, 1)
+            for name in ACCELERATORS
+            if record.get(name) is None
+        ] + [Problem("message", fault) for fault in _text_faults(message_text)]
     header, _, body = message_text.partition("\n")
     rules = MESSAGES.get(header.rstrip())
     if rules is None:
@@ -251,20 +261,6 @@ def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem
     for number, block in enumerate(blocks, 1):
         problems += [Problem(f"record {number}", fault) for fault in _block_faults(rules, block, now, seen)]
     return problems
-
-
-def _validate_accelerators(text: str) -> Sequence[Problem]:
-    try:
-        document = json.loads(text)
-        records = list(document["UsageRecords"])
-    except (KeyError, TypeError, ValueError):
-        return [Problem("message", "it has no UsageRecords in JSON")]
-    return [
-        Problem(f"record {number}", f"{name} is missing")
-        for number, record in enumerate(records, 1)
-        for name in ACCELERATORS
-        if record.get(name) is None
-    ] + [Problem("message", fault) for fault in _text_faults(text)]
 
 
 def _text_faults(text: str) -> Iterator[str]:

@@ -52,10 +52,11 @@ class RestSource:
         """Read the rows in the order of their start times."""
         try:
             async with self._connect() as client:
-                bounds = await self._bounds(client)
-                if bounds is None:
+                first, last = await _edge(client, None), await _edge(client, None, descending=True)
+                if first is None or last is None:
+                    if first is not last or not await client.health():
+                        raise SourceFailed(f"{self.name} is not healthy: check whether its database answers")
                     return
-                first, last = bounds
                 span = max((last - first).total_seconds(), 1.0)
                 begin = first if position is None else parse_time(position)
                 async with aclosing(in_pages(self._pieces(client, begin, last))) as pages:
@@ -106,14 +107,6 @@ class RestSource:
                 raise SourceFailed(f"{self.name} no longer sends records that it sent before: check its database")
             if not new:
                 return
-
-    async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
-        first, last = await _edge(client, None), await _edge(client, None, descending=True)
-        if first is not None and last is not None:
-            return first, last
-        if first is not last or not await client.health():
-            raise SourceFailed(f"{self.name} is not healthy: check whether its database answers")
-        return None
 
 
 def _rows(texts: Sequence[bytes], reached: datetime, fraction: float) -> Rows:

@@ -115,7 +115,13 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
     if document.get("application") is None:
         return
     if _lookup(document, "tls_config.use_tls") in _TRUE:
-        _import_tls(result)
+        tls_config = document["tls_config"]
+        files = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
+        tls = {ours: tls_config.get(theirs) for ours, theirs in files.items()}
+        port = int(tls_config.get("https_port") or 8443)
+        hosts = _hosts(tls_config.get("https_addr") or _lookup(document, "application.addr"))
+        remark = "only with TLS: AUDITOR also left its plain port open, and required no client certificate there"
+        result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in hosts], remark)
         return
     hosts = _hosts(_lookup(document, "application.addr"))
     port = int(_lookup(document, "application.port") or 8000)
@@ -126,16 +132,6 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
         names = {host.lower() for document in others for host in _servers(document)}
         aliases = [name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name)]
         result.put("hosts", sorted(aliases), _ALIASES)
-
-
-def _import_tls(result: ConfigImport) -> None:
-    tls_config = result.document["tls_config"]
-    hosts = tls_config.get("https_addr") or _lookup(result.document, "application.addr")
-    options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
-    tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
-    port = int(tls_config.get("https_port") or 8443)
-    remark = "only with TLS: AUDITOR also left its plain port open, and required no client certificate there"
-    result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in _hosts(hosts)], remark)
 
 
 def _hosts(written: Any) -> list[str]:  # Any: AUDITOR's YAML

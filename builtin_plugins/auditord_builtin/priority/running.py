@@ -75,7 +75,12 @@ async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
     """Return the query for the sums of usage."""
-    product = config.component_combination == "product"
+    by: list[aggregates.Dimension] = [aggregates.MetaValue(*config.group_keys)]
+    if config.component_combination == "product":
+        for component, score in config.components.items():
+            by.append(aggregates.ComponentAmount(component))
+            if score is not None:
+                by.append(aggregates.ScoreValue(component, score))
     overlap = config.window == "overlap"
     where: Condition = AllOf()
     if config.duration is not None and not overlap:
@@ -84,7 +89,7 @@ def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery
         where = TimeCompares(TimeField.START, Comparison.GTE, since) if is_start else _stops_between(since, now)
     return aggregates.AggregateQuery(
         where=where,
-        by=(aggregates.MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
+        by=tuple(by),
         usage=tuple(
             aggregates.ComponentUsage(name, () if score is None else (score,))
             for name, score in config.components.items()
@@ -99,15 +104,6 @@ def _stops_between(since: datetime, now: datetime) -> Condition:
     return AllOf(
         (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
     )
-
-
-def _factors(components: Mapping[str, str | None]) -> Sequence[aggregates.Dimension]:
-    factors: list[aggregates.Dimension] = []
-    for component, score in components.items():
-        factors.append(aggregates.ComponentAmount(component))
-        if score is not None:
-            factors.append(aggregates.ScoreValue(component, score))
-    return factors
 
 
 def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) -> Usage:

@@ -195,7 +195,7 @@ class RemoteSender:
         return await self._add(group[:middle]) | await self._add(group[middle:])
 
     async def _add_one(self, wanted: PendingRecord) -> str | None:
-        pending = await self._renamed(wanted) if wanted.has_two_ids else wanted
+        pending = await self._rename(wanted) if wanted.has_two_ids else wanted
         record = pending.record
         if pending.overwrite:  # auditord accepts another record of a run that has ended, but keeps the stored one
             stored = await self._client.get(record.record_id)
@@ -210,7 +210,7 @@ class RemoteSender:
             return str(error)
         return None
 
-    async def _renamed(self, pending: PendingRecord) -> PendingRecord:
+    async def _rename(self, pending: PendingRecord) -> PendingRecord:
         """Return the record under its alternate id if the run is stored under that id."""
         stored = await self._client.get(pending.alternate_id or "")
         if stored is None or stored.start_time != pending.record.start_time:

@@ -76,7 +76,7 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
         )
     _MISSING.labels(context.instance).set(answer.missing)
     _EXTRA.labels(context.instance).set(answer.extra)
-    differing = [_described(each) for each in answer.differing if each.stored.day < today]
+    differing = [_describe(each) for each in answer.differing if each.stored.day < today]
     if differing != (context.state or []):  # only log changes, not the same differences every minute
         if not differing:
             context.log.info("the hub has all records of the days before today")
@@ -87,7 +87,7 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
         await context.save_state(differing)
 
 
-def _described(day: DayComparison) -> str:
+def _describe(day: DayComparison) -> str:
     here, at_hub = (
         f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
         for each in (day.reported, day.stored)

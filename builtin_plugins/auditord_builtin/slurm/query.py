@@ -171,7 +171,11 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
             async for table in tables:
                 yield table
     except CommandFailed as error:
-        raise _name_option(error) from error
+        option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
+        if option is None:
+            raise
+        text = f"{error} (option sacct_{option})"
+        raise CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much) from error
 
 
 async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[Table, None]:
@@ -191,15 +195,6 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
         raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
     last = reader.finish()
     yield Table([*rows, *last.rows], last.unreadable)
-
-
-def _name_option(error: CommandFailed) -> CommandFailed:
-    """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
-    option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
-    if option is None:
-        return error
-    text = f"{error} (option sacct_{option})"
-    return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -28,7 +28,6 @@ from auditord_hookspecs import (
     Dimension,
     Group,
     MetaValue,
-    UsageSums,
     Window,
 )
 from auditord_hookspecs.folders import UnsafePath, open_regular
@@ -343,20 +342,16 @@ class Question(msgspec.Struct, frozen=True):
             requested = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
             used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
             jobs += Usage(memory_time=Fraction(requested), memory_used_time=Fraction(used))
-        return jobs + self._energy(site, group, usage, known)
-
-    def _energy(self, site: str | None, group: Group, usage: Mapping[str, UsageSums], known: set[str]) -> Usage:
-        names = self.config.components
-        core_time = usage[names.cores].sums.amount_runtime
         joules = None
         if names.energy is not None and names.energy in known:
             joules = usage[names.energy].sums.amount
+        core_time = cores.sums.amount_runtime
         kwh = self.estimator.energy(site, core_time, joules)
         if kwh is None:
-            return Usage()
-        drawn = Usage(energy=kwh, energy_core_time=core_time, measured_core_time=0 if joules is None else core_time)
+            return jobs
+        jobs += Usage(energy=kwh, energy_core_time=core_time, measured_core_time=0 if joules is None else core_time)
         co2 = self.estimator.co2(site, kwh, self._days_of(group))
-        return drawn if co2 is None else drawn + Usage(co2=co2, co2_core_time=core_time)
+        return jobs if co2 is None else jobs + Usage(co2=co2, co2_core_time=core_time)
 
     def _days_of(self, group: Group) -> tuple[date, date] | None:
         if not self._days:

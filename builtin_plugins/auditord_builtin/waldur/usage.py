@@ -1,7 +1,7 @@
 """The usage of accounts and users in a billing month, from the record store or from Slurm's own accounting."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -269,24 +269,23 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
     # Some versions exit with 0 although they did not reach the database.
     if not result.stdout and b"error" in result.stderr.lower():
         raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
-    entries = list(_read_jobs(config, result.stdout.decode(errors="replace")))
-    if unknown := sum(entry is None for entry in entries):
-        context.log.warning("sacct gives no duration for %s: left out", counted(unknown, "job"))
-    return add_up(entry for entry in entries if entry is not None)
-
-
-def _read_jobs(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
-    """Yield the consumption of each job, or None for a job of unknown duration."""
-    for line in printed.splitlines():
+    entries: list[Entry] = []
+    unknown = 0
+    for line in result.stdout.decode(errors="replace").splitlines():
         columns = line.split("|")
         if len(columns) != _COLUMNS:
             raise CommandFailed(f"sacct: expected account, resources, duration and user, got {line[:200]!r}")
         account, resources, elapsed, user = columns
+        if quantities.is_missing(elapsed):
+            unknown += 1
+            continue
         try:
-            known = not quantities.is_missing(elapsed)
-            yield (account, user, resource_minutes(config, resources, elapsed)) if known else None
+            entries.append((account, user, resource_minutes(config, resources, elapsed)))
         except InvalidRecord as error:
             raise CommandFailed(f"sacct: {error} in {line[:200]!r}") from error
+    if unknown:
+        context.log.warning("sacct gives no duration for %s: left out", counted(unknown, "job"))
+    return add_up(entries)
 
 
 def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
