@@ -65,7 +65,6 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     USAGE: frozenset({"measure", "by", "then", "bin", "score", "top", "chart", SOURCE}),
     JOBS: frozenset({"column", "sort_by", "limit", "cursor", "include"}),
     MY: frozenset({"bin"}),
-    "/": frozenset(),
 }
 """The parameters that each page takes besides filters and the period."""
 
