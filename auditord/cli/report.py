@@ -548,16 +548,26 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 @click.command("top")
 @click.argument("label", default="users", metavar="[users|groups|sites|LABEL]")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows.")
+@click.option(
+    "--measure",
+    "measures",
+    type=click.Choice(list(MEASURES)),
+    multiple=True,
+    default=_SHOWN,
+    show_default=True,
+    metavar="MEASURE",
+    help="A column, as in auditord report usage; repeat it for several. The first orders the rows.",
+)
 @report_options(default_period="this-month")
 @click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
-def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:
+def top_command(*, form: str, label: str, limit: int, measures: tuple[str, ...], options: ReportOptions) -> None:
     """Show who used the most core hours this month, or in another period: users, groups, sites, or any other label.
 
     A record counts in the period in which it stopped. Reads the record store directly, with or without a running
     daemon, or asks the server at --url.
     """
-    measures = tuple(MEASURES[name] for name in _SHOWN)
-    _print(form, options, query_report(options, measures, _PLURALS.get(label, label), None), limit)
+    chosen = tuple(MEASURES[name] for name in measures)
+    _print(form, options, query_report(options, chosen, _PLURALS.get(label, label), None), limit)
 
 
 def _print(form: str, options: ReportOptions, answer: Answered, most: int | None) -> None:

@@ -265,6 +265,12 @@ class RoleSection(Section):
         default=None, min_length=1, description="The prefixes of the record ids that may be written and updated."
     )
 
+    totals: bool = Field(
+        default=False,
+        description="With rows, also show sums over all records, without names, so that the page can show shares of "
+        "the whole.",
+    )
+
     @model_validator(mode="after")
     def _can_be_limited(self) -> "RoleSection":
         self.role()
@@ -276,7 +282,7 @@ class RoleSection(Section):
         Raises:
             ValueError: the role is limited to some records, but has permissions for the whole daemon.
         """
-        return Role(frozenset(self.permissions), self.rows, self.sites, self.prefixes)
+        return Role(frozenset(self.permissions), self.rows, self.sites, self.prefixes, self.totals)
 
 
 class AccessSection(Section):

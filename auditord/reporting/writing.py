@@ -6,7 +6,7 @@ XLSX, numbers are stored as numbers, and texts never as formulas.
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -325,15 +325,22 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
         out: the file.
         folder: the folder for the temporary files; None for the system's.
     """
+    has_columns = len(grid.question.measures) == 1 and 3 + len(grid.bins) <= _MOST_COLUMNS
+    table = _by_bins(grid) if has_columns else chain([columns(grid)], lines(grid))
+    counts = all(not measure.unit for measure in grid.question.measures)
+    return write_sheets({"Usage": table, "About": _about(grid)}, out, folder, {"About", *(["Usage"] if counts else [])})
+
+
+def write_sheets(
+    sheets: Mapping[str, Iterator[Line]], out: BinaryIO, folder: Path | None, of_counts: Collection[str] = ()
+) -> Generator[None, None, None]:
+    """Write sheets with a heading each, some thousand cells per step; those ``of_counts`` have no decimals."""
     library = import_module("xlsxwriter")  # only if needed
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
-        has_columns = len(grid.question.measures) == 1 and 3 + len(grid.bins) <= _MOST_COLUMNS
-        table = _by_bins(grid) if has_columns else chain([columns(grid)], lines(grid))
-        counts = all(not measure.unit for measure in grid.question.measures)
         try:
-            yield from _write(book, "Usage", table, counts=counts)
-            yield from _write(book, "About", _about(grid), counts=True)
+            for name, table in sheets.items():
+                yield from _write(book, name, table, counts=name in of_counts)
             book.close()
         finally:
             for sheet in book.worksheets():

@@ -22,6 +22,9 @@ filters               :data:`MAX_CONDITIONS`            components, and twice wi
 rows of a table       :data:`MOST_ROWS`                 bins: 62 columns and 5,000 cells (:mod:`.page.usage`)
 bins of a chart       :data:`MOST_BINS`                 rows: 8, and all others as one
 rows of a file        MANY_GROUPS                       bins: :data:`MOST_CELLS`, of 25 bytes
+jobs of a file        none                              columns: :data:`MOST_CELLS`, on disk
+labels typed in       :data:`MOST_KEPT` answers, kept   values of a label: :data:`MOST_VALUES`, of 256 characters; of
+                      for all callers together          these, :data:`MOST_SUGGESTED` are sent
 records of a page     :data:`LARGEST_PAGE`              their size: streamed, so one page of the database
 requests at a time    ``api.max_long_reads``, half      all of the above: two large answers at a time (MANY_GROUPS), of
                       for one principal                 all principals; the others have at most FEW_GROUPS
@@ -59,6 +62,15 @@ LARGEST_PAGE: Final = 10_000
 
 MOST_ROWS: Final = 1_000
 """The most rows of a table."""
+
+MOST_SUGGESTED: Final = 40
+"""The most labels, values or components that a form offers, and values in an answer to typing."""
+
+MOST_VALUES: Final = 1_000
+"""The most values of a label, those with the most records, that are searched while somebody types."""
+
+MOST_KEPT: Final = 100
+"""The most answers that are kept for suggestions: 30 MB."""
 
 MOST_BINS: Final = 800
 """The most bins of a chart."""

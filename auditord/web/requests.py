@@ -6,7 +6,7 @@ it has more than its records need.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
@@ -131,6 +131,19 @@ def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedReco
         return source if restriction is None else RestrictedRecords(source, restriction)
 
     return records
+
+
+def totals_for(source: Listed) -> Callable[[web.BaseRequest], Callable[[AggregateQuery], Awaitable[Aggregates]] | None]:
+    """Return a function that gives callers who may see totals the sums over all records; None to other callers.
+
+    A query must not select or group records by labels, which would be sums with names.
+    """
+
+    def totals(request: web.BaseRequest) -> Callable[[AggregateQuery], Awaitable[Aggregates]] | None:
+        principal = principal_of(request)
+        return source.aggregate if principal is None or principal.sees_totals else None
+
+    return totals
 
 
 def client_key(request: web.BaseRequest) -> str:

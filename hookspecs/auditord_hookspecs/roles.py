@@ -49,6 +49,7 @@ class Role(msgspec.Struct, frozen=True):
             value ``self`` stands for the caller's user name; see :meth:`of_user`.
         sites: the sites whose records may be written and updated. None: all sites.
         prefixes: the prefixes of the ids of records that may be written and updated. None: all ids.
+        totals: whether a role with ``rows`` may also see sums over all records, without names, for shares of the whole.
 
     Raises:
         ValueError: the role is limited to some records, but has a permission for the whole daemon.
@@ -58,6 +59,7 @@ class Role(msgspec.Struct, frozen=True):
     rows: Mapping[str, tuple[str, ...]] | None = None
     sites: tuple[str, ...] | None = None
     prefixes: tuple[str, ...] | None = None
+    totals: bool = False
 
     def __post_init__(self) -> None:
         beyond = sorted(each.value for each in self.permissions - OF_RECORDS)
@@ -136,6 +138,11 @@ class Principal(msgspec.Struct, frozen=True):
     def may(self, permission: Permission) -> bool:
         """Return whether any role has a permission."""
         return bool(self.having(permission))
+
+    @property
+    def sees_totals(self) -> bool:
+        """True if the caller may see sums over all records."""
+        return any(role.totals or role.rows is None for role in self.having(Permission.READ))
 
     def visible(self) -> "Condition | None":
         """Return the condition that readable records fulfil; None if the caller may read all records."""

@@ -31,7 +31,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
 from auditord_hookspecs import AggregateQuery, Aggregates, Permission, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
-from auditord_hookspecs.query import Window
+from auditord_hookspecs.query import AllOf, Window
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
 
@@ -50,6 +50,7 @@ class Figures(msgspec.Struct, frozen=True):
         places: limits the number of requests that read the store at a time.
         co2_per_kwh: the CO2 of a kWh, in kg; None if not configured.
         lake: the lake, if any, with the records that a visitor may see.
+        totals: returns the sums over all records, for senders of requests who may see them.
         of_lake: whether reports are made from the lake instead of the record store.
     """
 
@@ -61,6 +62,7 @@ class Figures(msgspec.Struct, frozen=True):
     zone: str
     co2_per_kwh: Fraction | None
     lake: LakeSource
+    totals: Callable[[web.BaseRequest], Aggregate | None]
     of_lake: bool = False
 
     def of(self, source: str) -> "Figures":
@@ -223,6 +225,23 @@ class Figures(msgspec.Struct, frozen=True):
             if former != year or report.rows:
                 found.append((name if part == former else name_so_far, report))
         return found
+
+    async def whole(self, request: web.BaseRequest, report: Report) -> Figure | None:
+        """Return the figure that is 100 % in a report's shares; None if there are no shares.
+
+        It is the report's total, but for senders with a role that shows only some records the sum over all records of
+        the period, if the role has ``totals``. That sum has no other filter, so that it never shows a single user's.
+        """
+        question, principal = report.question, principal_of(request)
+        if question.measures[0].ratio:
+            return None
+        if principal is None or principal.visible() is None:
+            return report.total[0]
+        if self.of_lake or (aggregate := self.totals(request)) is None:
+            return None
+        everything = replace(question, by=None, then=None, bin=None, filters=(), among=AllOf(), labels=None)
+        async with self.places.few(client_key(request), aggregate, everything.query()) as found:
+            return make_report(everything, found).total[0]
 
     @property
     def measures(self) -> Sequence[Measure]:

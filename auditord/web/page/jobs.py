@@ -25,6 +25,7 @@ from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
+from auditord.web.page.files import LIST_FORMS
 from auditord.web.page.numbers import NOTHING, format_figure
 from auditord.web.page.query_string import (
     ALL_TIME,
@@ -44,12 +45,13 @@ from auditord.web.page.query_string import (
 )
 from auditord.web.page.query_string import JOBS as PATH
 from auditord.web.page.rendering import Form, Renderer, Visitors, may
+from auditord.web.page.suggestions import Suggestions
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
-from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
+from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.zones import zone_name
@@ -90,6 +92,7 @@ class JobsPages(msgspec.Struct, frozen=True):
     store: RecordStore
     renderer: Renderer
     visitors: Visitors
+    suggestions: Suggestions
 
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show a page of the list. A submitted form is first redirected to the URL of its list."""
@@ -97,11 +100,12 @@ class JobsPages(msgspec.Struct, frozen=True):
         if is_sent_form(pieces):
             return self.renderer.redirect(_url(tidy(pieces)))
         view = read_view("&".join(pieces), PATH)
-        columns = _columns([name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))])
+        columns = read_columns(pieces)
         now = self.figures.now(view.zone)
         zone = now.tzinfo or UTC
-        listing = read_filters(pieces, zone)
-        query = replace(listing.query, where=AllOf((self._where(view, now), listing.query.where)))
+        listing = self.query(view, pieces, now)
+        query = listing.query
+        unpaged = "&".join([piece for piece in pieces if name_of(piece) not in {"cursor", "limit"}])
         places = self.figures.places
         async with places.one(client_key(request)), self.records(request).stream(query) as pages:
             documents = [document async for page in pages for document in page]
@@ -111,7 +115,9 @@ class JobsPages(msgspec.Struct, frozen=True):
             "view": view,
             "zone": zone_name(now),
             "columns": columns,
-            "offered": _COLUMNS,
+            "known": _COLUMNS,
+            "offered": await self.suggestions.offer(request),
+            "keys": keys,
             "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
             **self._more(pieces, listing, found),
             "orders": _orders(pieces, query.order),
@@ -123,6 +129,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "released": query.released,
             "periods": PERIODS,
             "usage": view.usage(),
+            "files": [(name, f"{PATH}.{form}?{unpaged}") for form, name in LIST_FORMS.items()],
         }
         navigation = self.visitors.navigation(request, PATH)
 
@@ -174,10 +181,13 @@ class JobsPages(msgspec.Struct, frozen=True):
             return ()
         return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
 
-    def _where(self, view: View, now: datetime) -> Condition:
+    def query(self, view: View, pieces: Sequence[str], now: datetime) -> Listing:
+        """Return the query of a list, in the time zone of ``now``."""
         is_dated = {"from", "to", "period"} & set(view.given) and view.period != ALL_TIME
         window = view.window(now) if is_dated else None
-        return Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys).where()
+        named = Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys).where()
+        listing = read_filters(pieces, now.tzinfo or UTC)
+        return replace(listing, query=replace(listing.query, where=AllOf((named, listing.query.where))))
 
 
 def _url(query: str) -> str:
@@ -194,12 +204,13 @@ def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]
     return found
 
 
-def _columns(asked: Sequence[str]) -> Sequence[str]:
+def read_columns(pieces: Sequence[str]) -> Sequence[str]:
     """Return the columns of the list: known ones in their usual order, then meta keys in the order of the URL.
 
     Raises:
         InvalidQuery: a name is not a valid meta key, or there are too many columns.
     """
+    asked = [name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))]
     if len(asked) > _MOST_COLUMNS:
         raise InvalidQuery(f"more than {_MOST_COLUMNS} columns", _COLUMN)
     others = dict.fromkeys(name for name in asked if name not in _COLUMNS)
@@ -217,11 +228,21 @@ def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[
     return {name: ", ".join(values) for name, values in named.items()}
 
 
+def job_figures(record: Record) -> Mapping[str, Figure | None]:
+    """Return the figures of a record by column; None if a quantity is unknown."""
+    cpu, core_seconds = amount_of(record, CPU_TIME), compute_held_time(record, CORES)
+    cores, gpus = compute_held_amount(record, CORES), compute_held_amount(record, "GPU")
+    return {
+        "cores": None if cores is None else Figure(cores),
+        "gpus": None if gpus is None else Figure(gpus),
+        "core_hours": None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR)),
+        "efficiency": Figure(Fraction(100 * cpu), Fraction(core_seconds)) if cpu is not None and core_seconds else None,
+    }
+
+
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
     """Return a record as a row of a table."""
-    cpu, core_seconds = amount_of(record, CPU_TIME), compute_held_time(record, CORES)
-    hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
-    known = cpu is not None and bool(core_seconds)
+    figures = job_figures(record)
     return {
         "id": record.record_id,
         "link": job_link(record.record_id),
@@ -229,17 +250,16 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "start": record.start_time,
         "stop": record.stop_time,
         "runtime": record.runtime,
-        "cores": _decimal(compute_held_amount(record, CORES)),
-        "gpus": _decimal(compute_held_amount(record, "GPU")),
-        "core_hours": NOTHING if hours is None else format_figure(hours, "core h"),
-        "efficiency": format_figure(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%")
-        if known
-        else NOTHING,
+        **{name: _decimal(figures[name]) for name in ("cores", "gpus")},
+        **{
+            name: NOTHING if (figure := figures[name]) is None else format_figure(figure, unit)
+            for name, unit in (("core_hours", "core h"), ("efficiency", "%"))
+        },
     }
 
 
-def _decimal(amount: Fraction | None) -> str | None:
-    return None if amount is None else f"{float(amount):.2f}".rstrip("0").rstrip(".")
+def _decimal(figure: Figure | None) -> str | None:
+    return None if figure is None else f"{float(figure.amount):.2f}".rstrip("0").rstrip(".")
 
 
 def job_link(record_id: str) -> str:

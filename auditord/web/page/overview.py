@@ -35,6 +35,7 @@ from auditord.web.page.query_string import (
 )
 from auditord.web.page.query_string import MY as MY_PATH
 from auditord.web.page.rendering import Renderer, Visitors, may
+from auditord.web.page.suggestions import Suggestions
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import Permission, Record
@@ -67,13 +68,14 @@ class OverviewPage(msgspec.Struct, frozen=True):
         ask = partial(self._ask, request)
         by_day = await ask(("core-hours",), "group", recent, CalendarUnit.DAY)
         both = Window(last.start, this.stop)
-        whole = await ask(_SUMMED, None, both, CalendarUnit.DAY)
+        months = await ask(_SUMMED, None, both, CalendarUnit.DAY)
         users, groups = [await ask(("core-hours", "jobs"), name, this) for name in ("user", "group")]
         efficiency = await ask(("cpu-efficiency",), None, both, CalendarUnit.MONTH)
         largest = [row.label for row in groups.rows[:_TOP]]
         named = tuple([each for each in largest if each is not None])
         chosen = named if named and len(named) == len(largest) else None
         of_groups = await ask(("cpu-efficiency",), "group", this, labels=chosen)
+        whole = await self.figures.whole(request, users)
         elapsed = now.date() - this.start.date()
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         navigation = self.visitors.navigation(request, PATH)
@@ -82,16 +84,17 @@ class OverviewPage(msgspec.Struct, frozen=True):
             values = {
                 "month": f"{this.start:%B %Y}",
                 "cards": [
-                    *_cards(whole, this, last, elapsed),
+                    *_cards(months, this, last, elapsed),
                     self._efficiency(efficiency, this.start.date(), last.start.date()),
                 ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
                 "implausible": has_implausible(of_groups),
-                "remarks": remarks(whole.question, whole.totals.values()),
-                "groups": _top(groups, "group", {row.label: row.total for row in of_groups.rows}),
-                "users": _top(users, "user"),
+                "remarks": remarks(months.question, months.totals.values()),
+                "groups": _top(groups, "group", whole, {row.label: row.total for row in of_groups.rows}),
+                "users": _top(users, "user", whole),
                 "health": health,
+                "share": "Share %" if whole is users.total[0] else "Share of all %",
                 "view": _THIS_MONTH,
             }
             return self.renderer.answer("overview.html", values, navigation)
@@ -156,10 +159,10 @@ def _within(report: Report, first: date, end: date) -> Cell:
 
 
 def _top(
-    report: Report, name: str, efficiency: Mapping[str | None, Cell | None] | None = None
+    report: Report, name: str, whole: Figure | None, efficiency: Mapping[str | None, Cell | None] | None = None
 ) -> list[dict[str, str | None]]:
     """Return the largest rows, with their efficiencies unless ``efficiency`` is None."""
-    total, found = report.total[0].value, list[dict[str, str | None]]()
+    total, found = None if whole is None else whole.value, list[dict[str, str | None]]()
     for row in report.rows[:_TOP]:
         if value := row.total[0].value:
             found.append(
@@ -169,7 +172,7 @@ def _top(
                     "core_hours": format_figure(row.total[0], "core h"),
                     "jobs": format_figure(row.total[1]),
                     "efficiency": None if efficiency is None else format_figure(_ratio(efficiency.get(row.label)), "%"),
-                    "share": percent(100 * value / total if total else None),
+                    "share": None if whole is None else percent(100 * value / total if total else None),
                 }
             )
     return found
@@ -195,6 +198,7 @@ class MyPage(msgspec.Struct, frozen=True):
     renderer: Renderer
     visitors: Visitors
     charts: Charts
+    suggestions: Suggestions
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the page; without a user name, say why it is empty."""
@@ -215,12 +219,13 @@ class MyPage(msgspec.Struct, frozen=True):
         report = await self.figures.report(request, question)
         former = await self.figures.former(request, question) if view.span is None else ()
         records = await self._latest(request, question.where())
-        user = principal.user
+        user, offered = principal.user, await self.suggestions.offer(request)
 
         def make() -> web.Response:
             values = {
                 **form_of(pieces, now.tzinfo or UTC),
                 "user": user,
+                "offered": offered,
                 "view": view,
                 "zone": question.zone,
                 "periods": (*PERIODS, ALL_TIME),

@@ -31,13 +31,14 @@ from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import AllOf, Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
+from auditord_hookspecs.vocabulary import OUTCOME, JobOutcome
 from auditord_hookspecs.zones import zone_name, zone_named
 
-FILTERS: Final = ("site", "group", "user", "outcome")
+FILTERS: Final = ("site", "group", "user", OUTCOME)
 """The labels with a field of their own in every form."""
 
 GROUPS: Final[Mapping[str, str]] = {
-    **{name: name for name in ("group", "site", "user", "outcome")},
+    **{name: name for name in ("group", "site", "user", OUTCOME)},
     "size": "job size (cores)",
     "none": "nothing",
 }
@@ -65,7 +66,6 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     USAGE: frozenset({"measure", "by", "then", "bin", "score", "top", "chart", SOURCE}),
     JOBS: frozenset({"column", "sort_by", "limit", "cursor", "include"}),
     MY: frozenset({"bin"}),
-    "/": frozenset(),
 }
 """The parameters that each page takes besides filters and the period."""
 
@@ -362,8 +362,7 @@ RANGES: Final[Mapping[str, str]] = {
 }
 """The filters that have a field of their own in the form, and the names of the fields."""
 
-OUTCOMES: Final = ("completed", "failed", "cancelled", "timeout", "out_of_memory", "node_fail", "preempted")
-"""The words of the label ``outcome``: how a job ended."""
+OUTCOMES: Final = tuple([each.value for each in JobOutcome])
 
 COMPARISONS: Final = tuple(each.value for each in Comparison)
 LABEL_OPERATORS: Final = ("c", "dnc", "absent")

@@ -42,7 +42,7 @@ from auditord.web.access.sessions import Sessions
 from auditord.web.bodies import BodyTooLarge
 from auditord.web.problems import Refused
 from auditord.web.requests import path_for_logs, principal_of, read_body
-from auditord_hookspecs import Permission
+from auditord_hookspecs import Permission, Principal
 
 FOLDER: Final = "/page/"
 
@@ -393,36 +393,28 @@ async def read_fields(request: web.BaseRequest) -> Form:
         raise Refused(400, f"this form cannot be read: {error}") from error
 
 
-_OVERVIEW: Final = ("/", "Overview", Permission.READ)
-_OWN: Final = ("/my", "My usage", Permission.READ)
-_PANELS: Final = ("/panels", "Panels", Permission.READ)
-_PAGES: Final = (
-    _OVERVIEW,
-    ("/usage", "Usage", Permission.READ),
-    ("/jobs", "Jobs", Permission.READ),
-    _PANELS,
-    ("/operations", "Operations", Permission.OPERATE),
-)
-
-
 class Visitors(msgspec.Struct, frozen=True):
     """Decides which pages each visitor sees.
 
     Args:
-        has_panels: returns whether hook modules show any panel.
+        pages: path, name and permission of each page of the navigation.
+        is_shown: returns whether a page has anything for a principal (None without authenticators).
     """
 
     forms: Forms
-    has_panels: Callable[[], bool]
+    pages: Sequence[tuple[str, str, Permission]]
+    is_shown: Callable[[str, Principal | None], bool]
 
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
         """Return the navigation for the sender of a request."""
         principal, sessions = principal_of(request), self.forms.sessions
-        shown = [each for each in _PAGES if each is not _PANELS or self.has_panels()]
+        entries = [
+            (path, name)
+            for path, name, permission in self.pages
+            if self.is_shown(path, principal) and (principal is None or principal.may(permission))
+        ]
         if principal is None:
-            return Navigation(here, () if sessions is not None else [(path, name) for path, name, _ in shown])
-        pages = shown if principal.user is None else (_OVERVIEW, _OWN, *shown[1:])
-        entries = [(path, name) for path, name, permission in pages if principal.may(permission)]
+            return Navigation(here, () if sessions is not None else entries)
         has_session = sessions is not None and sessions.of(request) is not None
         name = principal.user or principal.name.partition(":")[2]
         return Navigation(

@@ -28,6 +28,8 @@ from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.page.figures import Charts, Figures
+from auditord.web.page.files import LIST_FORMS
+from auditord.web.page.job_files import JobFiles
 from auditord.web.page.jobs import RECORD_ACT, ChangingPages, JobsPages
 from auditord.web.page.login import CALLBACK, LOGOUT, IssuerPages, LoginPage
 from auditord.web.page.login import PATH as LOGIN
@@ -51,14 +53,27 @@ from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
 from auditord.web.page.query_string import JOBS, MY, USAGE
 from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
+from auditord.web.page.suggestions import PATH as SUGGESTIONS
+from auditord.web.page.suggestions import Suggestions
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, path_for_logs
+from auditord.web.requests import RecordsFor, path_for_logs, totals_for
 from auditord.web.streams import StreamedAnswers
-from auditord_hookspecs import Permission
+from auditord_hookspecs import Permission, Principal
 
 log: Final = logging.getLogger(__name__)
+
+
+_NAVIGATION: Final = (
+    (OVERVIEW, "Overview", Permission.READ),
+    (MY, "My usage", Permission.READ),
+    (USAGE, "Usage", Permission.READ),
+    (JOBS, "Jobs", Permission.READ),
+    (PANELS, "Panels", Permission.READ),
+    (OPERATIONS, "Operations", Permission.OPERATE),
+)
+"""Path, name and permission of each page that the head of every page links to."""
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -94,14 +109,22 @@ def page_routes(
     assets = Assets(ui.logo)
     renderer = Renderer(ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
-    visitors = Visitors(forms, lambda: bool(list(parts.panels.list_panels())))
+
+    def is_shown(path: str, principal: Principal | None) -> bool:
+        if path == PANELS:
+            return bool(list(parts.panels.list_panels()))
+        return path != MY or (principal is not None and principal.user is not None)
+
+    visitors = Visitors(forms, _NAVIGATION, is_shown)
     intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
-    figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake)
+    figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake, totals_for(store))
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.path)
     files = UsageFiles(figures, renderer, charts, answers)
-    usage = UsagePage(figures, renderer, visitors, files, ui.labels)
-    jobs = JobsPages(figures, records, store, renderer, visitors)
+    suggestions = Suggestions(records, answers.places, keys, now)
+    usage = UsagePage(figures, renderer, visitors, files, suggestions, ui.labels)
+    jobs = JobsPages(figures, records, store, renderer, visitors, suggestions)
+    job_files = JobFiles(jobs, answers)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
@@ -113,10 +136,17 @@ def page_routes(
         Route("GET", USAGE, guard.with_frame(usage.show, USAGE), Permission.READ),
         *(Route("GET", f"{USAGE}.{form}", guard.around(files.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.with_frame(jobs.browse, JOBS), Permission.READ),
+        *(Route("GET", f"{JOBS}.{form}", guard.around(job_files.export), Permission.READ) for form in LIST_FORMS),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
-        Route("GET", MY, guard.with_frame(MyPage(figures, renderer, visitors, charts).show, MY), Permission.READ),
+        Route(
+            "GET",
+            MY,
+            guard.with_frame(MyPage(figures, renderer, visitors, charts, suggestions).show, MY),
+            Permission.READ,
+        ),
         Route("GET", OPERATIONS, guard.with_frame(operations.show, OPERATIONS), Permission.OPERATE),
         Route("GET", PANELS, guard.with_frame(panels.show, PANELS), Permission.READ),
+        Route("GET", SUGGESTIONS, guard.around(suggestions.answer), Permission.READ),
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )

@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from importlib.util import find_spec
 from shlex import quote
-from tempfile import TemporaryFile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -25,12 +25,14 @@ from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, moves, name_of_bin
+from auditord.web.page.files import FileWriter, file_headers
 from auditord.web.page.numbers import format_figure, percent, with_unit
 from auditord.web.page.query_string import (
     ALL_TIME,
     AUTOMATIC,
     CHARTS,
     DAYS,
+    FILTERS,
     GROUPS,
     NO_BIN,
     View,
@@ -43,6 +45,7 @@ from auditord.web.page.query_string import (
 )
 from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
+from auditord.web.page.suggestions import Offered, Suggestions
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
@@ -55,18 +58,7 @@ FORMS: Final[Mapping[str, str]] = {"csv": "CSV", "xlsx": "XLSX", "json": "JSON",
 OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
 """The file formats that this installation can write. Parquet needs pyarrow."""
 
-_TYPES: Final = {
-    "csv": "text/csv; charset=utf-8",
-    "json": "application/json",
-    "parquet": "application/vnd.apache.parquet",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "svg": "image/svg+xml",
-}
-
 _TEXTS: Final[Mapping[str, Callable[[Grid], Iterator[str]]]] = {"csv": csv_pieces, "json": json_pieces}
-
-_PIECE: Final = 1 << 16
-_LAST: Final = object()
 
 
 class UsageFiles(msgspec.Struct, frozen=True):
@@ -85,12 +77,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         now, figures = self.figures.now(view.zone), self.figures.of(view.source)
         view = await figures.settle(request, view, now)
         question = figures.question(view, now)
-        headers = {
-            "Content-Type": _TYPES[form],
-            "Content-Disposition": f'attachment; filename="usage.{form}"',
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
+        headers = file_headers(f"usage.{form}")
         if form != "svg":
             return await self.answers.send_held(request, self._open(request, figures, question, form), headers)
         report = await figures.report(request, question)
@@ -103,27 +90,15 @@ class UsageFiles(msgspec.Struct, frozen=True):
         self, request: web.BaseRequest, figures: Figures, question: Question, form: str
     ) -> AsyncGenerator[Pages, None]:
         async with figures.gather(request, question) as grid:
-            pages = self._text(_TEXTS[form](grid)) if form in _TEXTS else self._file(form, grid)
+            writer = FileWriter(figures.places, self.answers.folder)
+            if form in _TEXTS:
+                pages = writer.text(_TEXTS[form](grid))
+            elif form == "xlsx":
+                pages = writer.file(partial(write_xlsx, grid))
+            else:
+                pages = writer.file(lambda out, _: write_parquet(grid, out))
             async with aclosing(pages):
                 yield pages
-
-    async def _text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
-        while page := await self.figures.places.run(lambda: _join_pieces(pieces)):
-            yield [page]
-
-    async def _file(self, form: str, grid: Grid) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the pages of a file. The file is first written to disk, because its beginning is written last."""
-        folder, run = self.answers.folder, self.figures.places.run
-        with TemporaryFile(dir=folder) as file:
-            steps = write_xlsx(grid, file, folder) if form == "xlsx" else write_parquet(grid, file)
-            try:
-                while await run(lambda: next(steps, _LAST)) is not _LAST:
-                    pass
-            finally:
-                await run(steps.close)
-            file.seek(0)
-            while page := await run(lambda: file.read(_PIECE)):
-                yield [page]
 
     def chart(self, report: Report, view: View, pledges: Sequence[Pledge]) -> Picture | None:
         """Draw the chart of a report."""
@@ -183,15 +158,6 @@ class UsageFiles(msgspec.Struct, frozen=True):
         return " · ".join([total, *filters, *([] if pledged is None else [pledged])])
 
 
-def _join_pieces(pieces: Iterator[str]) -> bytes:
-    """Return the next pieces of a text, joined to at least :data:`_PIECE` characters; empty at the end."""
-    taken, size = list[str](), 0
-    while size < _PIECE and (piece := next(pieces, None)) is not None:
-        taken.append(piece)
-        size += len(piece)
-    return "".join(taken).encode()
-
-
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MOST_CELLS: Final = 5_000
@@ -214,6 +180,7 @@ class UsagePage(msgspec.Struct, frozen=True):
     renderer: Renderer
     visitors: Visitors
     files: UsageFiles
+    suggestions: Suggestions
     labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -234,19 +201,21 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": (*PERIODS, ALL_TIME),
-            "groups": {name: GROUPS.get(name, name) for name in (*GROUPS, *self.labels, *view.groups)},
+            **self._offer(self.suggestions.kept(request), view),
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
         }
         navigation = self.visitors.navigation(request, PATH)
-        request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
+        known = form  # the form without what only a query can tell
+        request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**known, "is_frame": True}, navigation))
+        form = {**form, **self._offer(await self.suggestions.offer(request), view)}
         view = await figures.settle(request, view, now)
         question, window = figures.question(view, now), view.window(now)
         report, drawn = await self._reports(request, view, figures, question)
         former = await figures.former(request, question) if is_settled else ()
         implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
-        pledges = figures.pledges_for(request, question)
+        pledges, whole = figures.pledges_for(request, question), await figures.whole(request, report)
         return await self.figures.places.run(
             lambda: self.renderer.answer(
                 "usage.html",
@@ -262,7 +231,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                     "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
-                    "table": self._table(report, view, pledges),
+                    "table": self._table(report, view, pledges, whole),
                     "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
                     "snapshot": None if report.snapshot is None else _state(report.snapshot),
@@ -272,6 +241,17 @@ class UsagePage(msgspec.Struct, frozen=True):
                 navigation,
             )
         )
+
+    def _offer(self, offered: Offered, view: View) -> Mapping[str, Any]:  # Any: read by the template
+        """Return what the form suggests, and the labels to group by: configured ones first, then recorded ones."""
+        named = {self.figures.keys.key(name) for name in FILTERS}
+        recorded = [f"meta:{key}" if key in GROUPS else key for key in offered.labels if key not in named]
+        names = (*GROUPS, *self.labels, *recorded, *view.groups)
+        return {
+            "offered": offered,
+            "keys": self.figures.keys,
+            "groups": {name: GROUPS.get(name, name.removeprefix("meta:")) for name in names},
+        }
 
     async def _reports(
         self, request: web.BaseRequest, view: View, figures: Figures, question: Question
@@ -291,7 +271,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         return report, report
 
     def _table(
-        self, report: Report, view: View, pledges: Sequence[Pledge]
+        self, report: Report, view: View, pledges: Sequence[Pledge], everything: Figure | None
     ) -> Mapping[str, Any]:  # Any: read by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = self.figures.axis(report)
@@ -302,13 +282,13 @@ class UsagePage(msgspec.Struct, frozen=True):
             ([each or "(none)" for each in row.labels] or ["All"], row, _link(row, view, question)) for row in rows
         ]
         named += [] if rest is None else [([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)))]
-        total, like = report.total[0].value, report.total[0]
+        total, like = None if everything is None else everything.value, report.total[0]
         whole = Row((), report.totals, report.total)
         used = [use_of_pledge(pledges, question, row.labels, row.total[0]) for row in rows]
 
         def line(names: Sequence[str], row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
             found = [row.cells.get(begin) for begin in bins]
-            share = None if measure.ratio or not total else 100 * (row.total[0].value or Fraction(0)) / total
+            share = None if not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
                 "names": names,
                 "link": link,
@@ -326,7 +306,7 @@ class UsagePage(msgspec.Struct, frozen=True):
             "groups": [GROUPS.get(name, name) for name in question.groups] or [""],
             "total": line(["Total", *blank], whole, None),
             "has_pledges": any(each is not None for each in used) and bool(question.groups),
-            "has_shares": not measure.ratio,
+            "share": None if everything is None else "Share %" if everything is report.total[0] else "Share of all %",
         }
 
 

@@ -35,6 +35,7 @@ PAGES: Final = {
     "usage": "/usage?period=90-days",
     "efficiency": "/usage?measure=cpu-efficiency&by=user&period=90-days",
     "sizes": "/usage?by=size&bin=none",
+    "two-labels": "/usage?by=group&then=user&period=last-quarter&component[Cores][gte]=2&meta[site_id][absent]=true",
     "heat": "/usage?chart=days&period=12-months",
     "ranking": "/usage?by=user&bin=none&measure=energy",
     "jobs": "/jobs",
@@ -239,6 +240,39 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.click("svg.chart > a >> nth=2")  # a label of the axis
     page.wait_for_url(re.compile("from="))
     assert page.locator("svg.chart .mark").count() > 0
+    page.context.close()
+
+
+@pytest.mark.parametrize("shape", ["desktop", "phone"])
+def test_values_are_suggested_while_somebody_types(browser: Any, url: str, shape: str) -> None:  # Any: see above
+    page = browser.new_context(**SHAPES[shape]).new_page()
+    page.goto(f"{url}/jobs")
+    offered = "[...document.querySelector('#{}').options].map((each) => each.value)"
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert "group_id" in page.evaluate(offered.format("labels"))
+    page.fill("[name=label_key]", "group_id")
+    page.locator("[name=label_value]").press_sequentially("LIMA")
+    page.locator("#values option[value=climate]").wait_for(state="attached")
+    assert page.evaluate(offered.format("values")) == ["climate"]
+    page.context.close()
+
+
+def test_a_list_leads_to_its_usage_without_scripts(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(f"{url}/jobs?period=last-month")
+    page.get_by_text("More filters").click()
+    page.get_by_role("combobox", name="Group").fill("climate")
+    page.fill("[name=component_name]", "Cores")
+    page.get_by_label("Amount").fill("2")
+    page.click("button.primary")
+    page.wait_for_url(re.compile("component"))
+    chips = page.locator(".chip").all_inner_texts()
+    page.get_by_text("Show the usage").click()
+    page.wait_for_url(re.compile("/usage"))
+    assert page.locator(".chip").all_inner_texts() == chips
+    assert [each[:-2] for each in chips] == ["Group is climate", "Cores ≥ 2"]
+    assert page.locator("tbody tr").count() == 1
     page.context.close()
 
 

@@ -143,6 +143,33 @@ function fillInToken() {
 
 addEventListener("hashchange", fillInToken);
 fillInToken();
+
+/**
+ * Suggest the values of a label that contain the text of a field.
+ * @param {HTMLInputElement} field
+ * @returns {Promise<void>}
+ */
+async function suggestValues(field) {
+  const named = field.form?.elements.namedItem("label_key");
+  const label = field.dataset.label ?? (named instanceof HTMLInputElement ? named.value : "");
+  const text = field.value;
+  if (!label) return;
+  const answer = await fetch(`${field.dataset.suggest}?${new URLSearchParams({ label, text })}`);
+  if (!answer.ok || field.value !== text) return;
+  /** @type {string[]} */
+  const values = await answer.json();
+  field.list?.replaceChildren(...values.map((value) => Object.assign(document.createElement("option"), { value })));
+}
+
+for (const field of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[data-suggest]"))) {
+  let timer = 0;
+  for (const event of ["input", "focus"]) {
+    field.addEventListener(event, () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => void suggestValues(field), 200);
+    });
+  }
+}
 for (const chart of /** @type {NodeListOf<SVGSVGElement>} */ (document.querySelectorAll(".chart[data-days]"))) {
   chooseRange(chart);
 }

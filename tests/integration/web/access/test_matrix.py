@@ -32,7 +32,8 @@ AUDITORS_POSTS: Final = {("POST", "/record"), ("POST", "/records")}
 ELSEWHERE: Final = {("GET", "/records"), ("GET", "/api/v1/records"), ("GET", "/jobs")}
 """Lists of records."""
 
-OF_THE_PAGE: Final = re.compile(r"/(?:$|usage|jobs|my$|operations|panels$|manual|login|logout$|page/)")
+OF_THE_PAGE: Final = re.compile(r"/(?:login|logout$|page/)")
+"""The routes of the page that every browser may ask for; the others answer a refused browser with a login."""
 """Paths that people visit, which the manual describes elsewhere."""
 
 _ids: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(each.encode() for each in EVERY) + rb")(?![\w-])")
@@ -89,6 +90,8 @@ def listing_cells(asking: Requester) -> Iterator[Cell]:
         "/records": ["", "?sort_by[desc]=record_id"],
         "/api/v1/records": ["", "?format=ndjson"],
         "/jobs": ["", "?open=true"],
+        "/jobs.csv": ["", "?open=true"],
+        "/jobs.json": [""],
     }.items():
         for query in queries:
             yield Cell(("GET", path), path + query, None, 200, sees & OPEN if "open=" in query else sees)
@@ -180,8 +183,8 @@ def test_the_description_of_the_api_says_what_is_decided(site: Site) -> None:
 
 def test_the_manual_and_the_promises_have_every_route_of_programs(site: Site) -> None:
     """The routes are those of a running daemon, so a list that forgets one is found here."""
-    every = {(each.method, each.path) for routes in site.routes for each in routes}
-    served = {f"{method} {path}" for method, path in every if not OF_THE_PAGE.match(path)}
+    every = [each for routes in site.routes for each in routes if each.refuse_browser is None]
+    served = {f"{each.method} {each.path}" for each in every if not OF_THE_PAGE.match(each.path)}
     assert {"POST /record", "GET /metrics", "POST /api/v1/configuration/reload"} <= served
     text = text_of("routes")
     named = re.findall(r"^(?:\| `|### )([A-Z]+ /[^`?\n]*)", text, re.MULTILINE)

@@ -26,7 +26,7 @@ from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web import limits
 from auditord.web import places as places_of_answers
 from auditord.web.api import sums
-from auditord.web.page import figures, usage
+from auditord.web.page import figures, files
 from auditord.web.page.rendering import Renderer
 from auditord.web.places import ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Group, Record, Score, TooManyGroups
@@ -100,7 +100,7 @@ def test_eight_readers_of_all_that_is_costly_hold_little(daemon: TestDaemon, mon
 
     noting(monkeypatch, Folding, "result", lambda answer: sizes.append(len(answer.groups)))
     noting(monkeypatch, sums, "_group", note_thread)
-    noting(monkeypatch, usage, "_join_pieces", note_thread)
+    noting(monkeypatch, files, "join_pieces", note_thread)
     targets = [target for targets in COSTLIEST.values() for target in targets]
     with ThreadPoolExecutor(8) as readers:
         asked = [readers.submit(ask, daemon, target) for target in targets]

@@ -164,6 +164,8 @@ def counted(url: str, passes: Predicate) -> set[str]:
 def shown_by(alice: Browser, url: str) -> set[str] | int:
     """The ids that a list has, or the number of jobs that a view of usage counts."""
     parts = urlsplit(url)
+    if parts.path.startswith(f"{JOBS}."):
+        return {each["record_id"] for each in msgspec.json.decode(get(alice, f"/jobs.json?{parts.query}").text)}
     if parts.path == JOBS:
         kept = [each for each in pieces_of(parts.query) if not each.startswith("limit=")]
         page = get(alice, f"/jobs?{'&'.join([*kept, 'limit=1000'])}")
