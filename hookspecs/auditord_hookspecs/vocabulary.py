@@ -1,4 +1,6 @@
-"""The standard quantities: the components whose names, units and meanings reports and plugins know.
+"""The standard quantities, and the words for how a job ended.
+
+Reports and plugins know the names, units and meanings of the quantities.
 
 Cores, memory and GPUs have two forms. A *held* amount counts for the whole runtime. A *total* over the run says the
 same as a product with seconds, and is the only exact form of half a core, of a resized pod, or of a quarter of a GPU,
@@ -7,7 +9,7 @@ amount (``Cores``) gets both forms: ``amount_runtime`` in a sum is amount times 
 """
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 import msgspec
@@ -94,3 +96,31 @@ def share_of(total: int, start: int, stop: int, first: int, end: int) -> int:
         return total * TICKS
     ticks, whole = total * TICKS, stop - start
     return ticks * (min(stop, end) - start) // whole - ticks * max(first - start, 0) // whole
+
+
+OUTCOME: Final = "outcome"
+"""The label that says how a job ended; see :class:`JobOutcome`. Open records do not have it."""
+
+
+class JobOutcome(StrEnum):
+    """The end of a job, in few words that are the same for all batch systems, so that sums by them are small.
+
+    A collector leaves the label out if the batch system does not say how the job ended.
+    """
+
+    COMPLETED = "completed"
+    """The job ended by itself, with exit code 0."""
+    FAILED = "failed"
+    """The job ended by itself, with another exit code or by a signal, or it could not be run."""
+    CANCELLED = "cancelled"
+    """A person, a policy or another program removed the job before it ended."""
+    TIMEOUT = "timeout"
+    """The job reached its limit of time, or its deadline."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The job used more memory than it was allowed to."""
+    NODE_FAIL = "node_fail"
+    """The node failed, or was lost."""
+    PREEMPTED = "preempted"
+    """The job had to make room for another one, or its node was needed for something else."""
+    REQUEUED = "requeued"
+    """This run was given up, and the job went back to the queue. Its other runs have records of their own."""

@@ -277,6 +277,12 @@ ID_COLUMNS: Final = (
 )
 """The columns that every conversion needs, besides the configured ones."""
 
+OUTCOME_COLUMNS: Final = (
+    *("ExitBySignal", "ExitCode", "LastJobStatus", "HoldReasonCode", "HoldReasonSubCode"),
+    *("LastHoldReasonCode", "LastHoldReasonSubCode", "VacateReasonCode", "VacateReasonSubCode"),
+)
+"""The columns that say how a job ended. A record that lacks them only lacks the label."""
+
 _RUN: Final = " run "
 
 _AT: Final = " at "

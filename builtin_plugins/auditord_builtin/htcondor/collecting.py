@@ -26,6 +26,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.checks import Finding, Severity, check_extra, check_folder, check_readable
 from auditord_hookspecs.mapping import component_names, label_names
 from auditord_hookspecs.outcomes import restore
+from auditord_hookspecs.vocabulary import OUTCOME
 
 _CHUNK: Final = 2_000
 _PATIENCE: Final = timedelta(seconds=30)
@@ -178,7 +179,7 @@ HTCONDOR = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=remarks,
     provides=component_names,
-    labels=lambda config: label_names(config.meta, (*config.site_labels, *OWN_LABELS)),
+    labels=lambda config: label_names(config.meta, (*config.site_labels, *OWN_LABELS, OUTCOME)),
     inventory=collect,
     no_inventory=no_inventory,
     reach=reach,

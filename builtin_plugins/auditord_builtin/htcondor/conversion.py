@@ -1,7 +1,7 @@
 """Convert ads to records, or to the reason why they make none."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -14,6 +14,7 @@ from auditord_builtin.htcondor.ads import (
     LAST_WALL_CLOCK,
     MAX_HOSTS,
     MEMORY,
+    OUTCOME_COLUMNS,
     PARALLEL,
     WALL_CLOCK,
     JobAd,
@@ -43,7 +44,34 @@ OWN_LABELS: Final = ("user_id", "group_id")
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """The universes scheduler (DAGMan) and local, whose jobs run on the schedd's host and use no slot."""
 
+_REMOVED: Final = "3"
 _COMPLETED: Final = "4"
+_HELD: Final = "5"
+
+_OUT_OF_RESOURCES: Final = "34"
+_OF_MEMORY: Final = frozenset({"", "0", "102"})
+"""The subcodes of ``JobOutOfResources`` for memory. Another one says that the job used too much disk."""
+
+_HELD_FOR: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("", "0", "1", "3", "5", "15", "16", "21", "26", "27"), "cancelled"),  # by a user or a policy
+    **dict.fromkeys(("46", "47"), "timeout"),
+}
+"""Outcomes by ``HoldReasonCode``. All other codes say that the job could not be run."""
+
+_VACATED_FOR: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("1004", "1023"), "cancelled"),
+    "1005": "requeued",
+    **dict.fromkeys(
+        ("1000", "1001", "1009", "1010", "1011", "1014", "1015", "1017", "1018", "1019", "1022"), "preempted"
+    ),
+    **dict.fromkeys(
+        ("1002", "1003", "1006", "1007", "1008", "1012", "1013", "1016", "1020", "1021", "1024"), "node_fail"
+    ),
+}
+"""Outcomes of a run that did not end by itself, by ``VacateReasonCode``. A code below 1000 is that of a hold."""
+
+_VACATE_CODE: Final = 4
+"""The number of digits in a code that is not that of a hold."""
 
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 
@@ -144,7 +172,8 @@ def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad has no {missing}")
     owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
-    labels = build_meta(config.meta, row, (*config.site_labels, *OWN_LABELS))
+    reserved, outcome = (*config.site_labels, *OWN_LABELS), find_outcome(row, is_run=config.epochs)
+    labels = build_meta(config.meta, row, reserved, outcome)
     site = (find_site(config.sites, row),) if config.site_labels else ()
     plain = f"{config.record_prefix}-{row['GlobalJobId']}"
     left_out = [*owners.left_out, *labels.left_out]
@@ -159,6 +188,32 @@ def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
     )
     # A job is in the history once, so the same id with another start time is not another run but an error to report.
     return Converted(Produced(record, source_id=job_name(ad, epochs=config.epochs)), left_out)
+
+
+def find_outcome(row: Row, *, is_run: bool) -> str | None:
+    """Return how the job ended, or one run of it; None if HTCondor does not say.
+
+    A job that is removed while it is held ended because of the hold. Its code is in ``LastHoldReasonCode`` (seen with
+    HTCondor 23.9). ``VacateReasonCode`` is only present if the last run did not end by itself.
+    """
+    if row.get("JobStatus") == _REMOVED:
+        if row.get("LastJobStatus") != _HELD:
+            return "cancelled"
+        return _find_outcome_of_hold(row, "Hold" if row.get("HoldReasonCode") else "LastHold")
+    if is_run and (code := row.get("VacateReasonCode")):
+        is_hold = len(code) < _VACATE_CODE and code != "0"
+        return _find_outcome_of_hold(row, "Vacate") if is_hold else _VACATED_FOR.get(code)
+    if row.get("ExitBySignal", "").lower() == "true":
+        return "failed"
+    exit_code = row.get("ExitCode", "")
+    return None if not exit_code else "completed" if exit_code == "0" else "failed"
+
+
+def _find_outcome_of_hold(row: Row, prefix: str) -> str:
+    code = row.get(f"{prefix}ReasonCode", "")
+    if code == _OUT_OF_RESOURCES and row.get(f"{prefix}ReasonSubCode", "") in _OF_MEMORY:
+        return "out_of_memory"
+    return _HELD_FOR.get(code, "failed")
 
 
 def _determine_times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
@@ -246,7 +301,7 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
         InvalidRecord: the job still cannot be converted.
     """
     if "row" in raw:
-        queried = {MEMORY, *raw["asked"]}  # no rule needs the memory
+        queried = {MEMORY, *OUTCOME_COLUMNS, *raw["asked"]}  # no rule needs these
         if missing := [repr(column) for column in list_columns(config) if column not in queried]:
             raise InvalidRecord(f"{', '.join(missing)} was not queried when the job was read; retry queries it again")
         ad = JobAd(dict(raw["row"]))

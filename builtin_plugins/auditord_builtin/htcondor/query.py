@@ -13,6 +13,7 @@ from auditord_builtin.htcondor.ads import (
     ID_COLUMNS,
     MAX_HOSTS,
     MEMORY,
+    OUTCOME_COLUMNS,
     Attributes,
     JobAd,
     expression_of,
@@ -81,7 +82,7 @@ def list_columns(config: HTCondorConfig) -> list[str]:
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     of_cpu_time = [MEMORY] if config.cpu_times else []
     requests = [*config.requests.values(), MAX_HOSTS] if config.requests else []
-    return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *requests, *chosen, *of_cpu_time)))
+    return list(dict.fromkeys((*ID_COLUMNS, *OUTCOME_COLUMNS, *config.columns, *requests, *chosen, *of_cpu_time)))
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:

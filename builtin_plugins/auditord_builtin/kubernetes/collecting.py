@@ -45,6 +45,7 @@ from auditord_hookspecs.checks import Finding, Severity, check_extra, check_read
 from auditord_hookspecs.http import HttpError
 from auditord_hookspecs.mapping import component_names, label_names
 from auditord_hookspecs.outcomes import restore
+from auditord_hookspecs.vocabulary import OUTCOME
 
 CPU: Final = "prometheus.cpu"
 MEMORY: Final = "prometheus.memory"
@@ -333,7 +334,7 @@ KUBERNETES: Final = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=find_remarks,
     provides=component_names,
-    labels=lambda config: label_names(config.meta, OWN_LABELS),
+    labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
     inventory=collect,
     reach=reach,
     check=check,

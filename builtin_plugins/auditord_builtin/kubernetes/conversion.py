@@ -15,6 +15,7 @@ from auditord_builtin.kubernetes.pods import (
     Pod,
     Runs,
     find_end,
+    find_outcome,
     find_reservation,
     if_known,
     restore_pod,
@@ -99,7 +100,8 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
     if start is None:
         raise InvalidRecord("status.startTime is missing")
     row = _row_of(config, to_convert, start)
-    labels = build_meta(config.meta, row, OWN_LABELS)
+    stop = to_convert.stop
+    labels = build_meta(config.meta, row, OWN_LABELS, None if stop is None else find_outcome(pod, stop))
     left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
     components = build_components(config.components, row, left_out, config.never_zero)
@@ -107,7 +109,7 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
-        stop_time=to_convert.stop,
+        stop_time=stop,
         components=components,
         meta={**labels.meta, **{name: (text,) for name, text in zip(OWN_LABELS, own, strict=True)}},
     )

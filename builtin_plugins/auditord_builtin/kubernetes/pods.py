@@ -1,7 +1,7 @@
 """The parts of pods that accounting needs: JSON, times and ends."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -51,6 +51,7 @@ class Metadata(_Member, frozen=True):
     annotations: _Texts = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     owner_references: tuple[Owner, ...] | None = None
     managed_fields: tuple[ManagedFields, ...] | None = None
 
@@ -102,6 +103,7 @@ class Span(_Member, frozen=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int = 0
+    reason: str | None = None
 
 
 class State(_Member, frozen=True):
@@ -132,6 +134,7 @@ class Condition(_Member, frozen=True):
 
     type: str
     status: str = ""
+    reason: str | None = None
     last_transition_time: datetime | None = None
 
 
@@ -140,6 +143,7 @@ class Status(_Member, frozen=True):
 
     phase: str = "Unknown"
     reason: str | None = None
+    message: str | None = None
     start_time: datetime | None = None
     qos_class: str | None = None
     conditions: tuple[Condition, ...] | None = None
@@ -322,3 +326,42 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
         if ended is None or if_known(ended.finished_at) is None:
             return False  # containers that were lost with their node have no times
     return not {each.name for each in pod.spec.init_containers or ()}.issuperset(runs)
+
+
+_DISRUPTIONS: Final[Mapping[str | None, str]] = {
+    **dict.fromkeys(("PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"), "preempted"),
+    **dict.fromkeys(("DeletionByTaintManager", "DeletionByPodGC"), "node_fail"),
+}
+"""Outcomes by the reason of the condition DisruptionTarget, which Kubernetes sets since 1.26."""
+
+_REASONS: Final[Mapping[str | None, str]] = {
+    "DeadlineExceeded": "timeout",
+    "Preempting": "preempted",
+    **dict.fromkeys(("NodeLost", "NodeShutdown", "Shutdown", "Terminated"), "node_fail"),
+}
+"""Outcomes by the pod's ``reason``. Shutdown and Terminated are those of a node that shuts down in an orderly way."""
+
+_DISRUPTED: Final = ("DisruptionTarget", "True")
+_NODE_IS_SHORT: Final = ("The node was low on resource", "The node had condition")
+
+
+def find_outcome(pod: Pod, stop: datetime) -> str:
+    """Return how a pod that has ended or was deleted ended.
+
+    A pod was cancelled if its containers failed after a request to delete it, with any exit code.
+    """
+    status, metadata = pod.status, pod.metadata
+    if status.phase == "Succeeded":
+        return "completed"
+    states = [each.state.terminated for each in pod.statuses if each.state is not None]
+    if any(span is not None and span.reason == "OOMKilled" for span in states):
+        return "out_of_memory"
+    if status.reason == "Evicted":  # by the kubelet: for the sake of the node, or because the pod used too much disk
+        return "preempted" if (status.message or _NODE_IS_SHORT[0]).startswith(_NODE_IS_SHORT) else "failed"
+    disrupted = [each.reason for each in status.conditions or () if (each.type, each.status) == _DISRUPTED]
+    found = _REASONS.get(status.reason) or next(filter(None, map(_DISRUPTIONS.get, disrupted)), None)
+    if found is not None or status.phase != "Failed":
+        return found or "cancelled"
+    deleted = if_known(metadata.deletion_timestamp)
+    grace = timedelta(seconds=metadata.deletion_grace_period_seconds or 0)
+    return "cancelled" if deleted is not None and deleted - grace < stop else "failed"

@@ -11,6 +11,7 @@ from auditord_builtin.slurm.runs import (
     CONTINUED,
     ELSEWHERE,
     FIRST_COLUMN,
+    OUTCOMES,
     OVER,
     REQUEUED,
     Run,
@@ -95,7 +96,8 @@ class Converter:
         row = self._merge_rows(run, None if stop is None else stop - start)
         is_cpu_time_unknown = stop is None or lacks_cpu_time(run, stop - start)
         never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset[str]())
-        labels = mapping.build_meta(config.meta, row, OWN_LABELS)
+        outcome = None if stop is None else OUTCOMES.get(state)
+        labels = mapping.build_meta(config.meta, row, OWN_LABELS, outcome)
         owners = mapping.build_owners(_OWNERS, row)
         meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}
         left_out = [*labels.left_out, *owners.left_out]

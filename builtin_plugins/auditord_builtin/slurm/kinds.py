@@ -34,6 +34,7 @@ from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
 from auditord_hookspecs.mapping import component_names, label_names, remarks_on_fractions, remarks_on_sites
+from auditord_hookspecs.vocabulary import OUTCOME
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
 _ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
@@ -153,7 +154,7 @@ SLURM: Final = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=_remarks,
     provides=component_names,
-    labels=lambda config: label_names(config.meta, OWN_LABELS),
+    labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
     inventory=list_jobs,
     reach=reach,
     check=check,
@@ -174,7 +175,7 @@ SLURM_EPILOG: Final = CollectorKind(
     prefix=lambda config: config.record_prefix,
     remarks=_remarks,
     provides=component_names,
-    labels=lambda config: label_names(config.meta, OWN_LABELS),
+    labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
     inventory=list_jobs,
     no_inventory=lambda config: None if config.sacct else "listing jobs needs sacct, but sacct is []",
     reach=source_reach,

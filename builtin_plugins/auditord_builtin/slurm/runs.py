@@ -47,6 +47,21 @@ ELSEWHERE: Final = "REVOKED"
 """The state of a job that ran on another cluster of the federation, which accounts for it."""
 
 
+OUTCOMES: Final[Mapping[str, str]] = {
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "NODE_FAIL": "node_fail",
+    "BOOT_FAIL": "node_fail",
+    "PREEMPTED": "preempted",
+    REQUEUED: "requeued",
+}
+"""The outcome of a run (:class:`auditord_hookspecs.vocabulary.JobOutcome`), by state. A resized job has not ended."""
+
+
 def parse_state(text: str) -> str:
     """Return the name of a state in sacct's output: ``CANCELLED by 1000`` is ``CANCELLED``."""
     return text.split(" ", 1)[0].rstrip("+")

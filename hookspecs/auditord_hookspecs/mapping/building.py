@@ -29,6 +29,7 @@ from auditord_hookspecs.mapping.rules import (
     SiteRule,
 )
 from auditord_hookspecs.records import Component, Score, check_name
+from auditord_hookspecs.vocabulary import OUTCOME
 
 _SINGLE_QUOTED = re.compile(r"(?<=[\s{\[,:])'(.*?)'(?=\s*[,:}\]])", re.DOTALL)
 _MAX_SINGLE_QUOTED = 4_096
@@ -214,13 +215,16 @@ def find_site(rules: Iterable[SiteRule], row: Row) -> str:
     raise InvalidRecord("no entry of sites matches this job; add one without only_if as the last")
 
 
-def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = ()) -> Labels:
+def build_meta(
+    rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = (), outcome: str | None = None
+) -> Labels:
     """Return the labels of a job by the rules.
 
     Args:
         rules: the rules; those of type ``Json`` set only names that no other rule has.
         row: the job's texts.
         reserved: names that the collector sets itself.
+        outcome: how the job ended, for the label ``outcome``, unless a rule has this name; None if that is unknown.
 
     Raises:
         InvalidRecord: a label that is not optional is missing or cannot be read.
@@ -232,7 +236,7 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
             if (rule.only_if and not holds(rule.only_if, row)) or (rule.name in labels and not rule.append):
                 continue
             if rule.key_type is _JSON:
-                taken = {*reserved, *(other.name for other in rules if other.key_type is not _JSON)}
+                taken = {*reserved, OUTCOME, *(other.name for other in rules if other.key_type is not _JSON)}
                 found = _add_members(rule, row, taken, labels, left_out)
             else:
                 found = _add_value(rule, row, labels)
@@ -246,6 +250,8 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
             _append(labels, rule.name, rule.default_value)
         elif not found and not rule.optional:
             raise InvalidRecord(f"meta {rule.name}: {rule.source}: no value; give it a default_value")
+    if outcome is not None and all(rule.name != OUTCOME for rule in rules):
+        labels[OUTCOME] = (outcome,)
     return Labels(labels, left_out)
 
 

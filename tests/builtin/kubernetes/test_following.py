@@ -51,6 +51,7 @@ async def test_a_pod_that_is_over_makes_auditors_record(site: Site) -> None:
         "status": ("Succeeded",),
         "site_id": ("NOT_CONFIGURED",),
         "group_id": ("grid",),
+        "outcome": ("completed",),
     }
     assert amounts(record) == {"naive_cpu_time": 2 * (59 * 60 - 5), "memory_limit": 2**30}
 

@@ -65,7 +65,8 @@ def test_a_job_becomes_the_record_that_auditor_makes_of_it() -> None:
     assert made.record.record_id == "slurm-7"
     assert made.alternate_id == "slurm-7-1700000000"
     assert (made.record.start_time, made.record.runtime) == (START, 60)
-    assert made.record.meta == {"site_id": ("NOT_CONFIGURED",), "user_id": ("alice",), "group_id": ("atlas",)}
+    owners = {"user_id": ("alice",), "group_id": ("atlas",)}
+    assert made.record.meta == {"site_id": ("NOT_CONFIGURED",), **owners, "outcome": ("completed",)}
     components = {component.name: component.amount for component in made.record.components}
     assert components == {"Cores": 4, "Memory": 2_048, "TotalCPU": 86_401, "MaxRSS": 92_250_112, "GPU": 2}
 
@@ -228,22 +229,29 @@ def test_jobs_are_filtered_and_counted(chosen: dict[str, list[str]], passes: boo
 
 def test_deleted_users_and_groups_are_known_by_their_numbers() -> None:
     meta = produced(convert_run(config(), run(User="", Group="4294967294"))).record.meta
-    assert meta == {"site_id": ("NOT_CONFIGURED",), "user_id": ("1000",), "group_id": ("100",)}
+    assert meta == {
+        "site_id": ("NOT_CONFIGURED",),
+        "user_id": ("1000",),
+        "group_id": ("100",),
+        "outcome": ("completed",),
+    }
     meta = produced(convert_run(config(), run(User="", UID="4294967294", Group="", GID="4294967294"))).record.meta
-    assert meta == {"site_id": ("NOT_CONFIGURED",)}
+    assert meta == {"site_id": ("NOT_CONFIGURED",), "outcome": ("completed",)}
 
 
-def test_users_cannot_name_site_user_or_group_in_a_comment() -> None:
+def test_users_cannot_name_site_user_group_or_outcome_in_a_comment() -> None:
     rules = [{"name": "comment", "key": "Comment", "key_type": "Json"}]
-    classified = convert_run(config(meta=rules), run(Comment='{"user_id": "bob", "site_id": "x", "voms": "/atlas"}'))
+    comment = '{"user_id": "bob", "site_id": "x", "voms": "/atlas", "outcome": "completed"}'
+    classified = convert_run(config(meta=rules), run(Comment=comment, State="FAILED"))
     assert isinstance(classified, Converted)
     assert classified.record.meta == {
         "voms": ("/atlas",),
         "site_id": ("NOT_CONFIGURED",),
         "user_id": ("alice",),
         "group_id": ("atlas",),
+        "outcome": ("failed",),
     }
-    assert len(classified.left_out) == 2
+    assert len(classified.left_out) == 3
 
 
 @pytest.mark.parametrize(

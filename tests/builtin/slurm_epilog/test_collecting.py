@@ -111,7 +111,8 @@ async def test_scontrol_alone_is_asked_where_it_knows_enough(epilog: Epilog) -> 
     assert record.record_id == "slurm-251"
     assert (record.start_time.timestamp(), record.stop_time) == (1795174063, END)
     assert {each.name: each.amount for each in record.components} == {"Cores": 2, "Memory": 512}
-    assert record.meta == {"site_id": ("NOT_CONFIGURED",), "user_id": ("alice",), "group_id": ("atlas",)}
+    owners = {"user_id": ("alice",), "group_id": ("atlas",)}
+    assert record.meta == {"site_id": ("NOT_CONFIGURED",), **owners, "outcome": ("completed",)}
     assert slurm.asked == ["scontrol 251"]
     assert epilog.left() == []
     assert await run(config(epilog), at) == []
