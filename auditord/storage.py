@@ -111,6 +111,7 @@ async def open_storage(
             outbox=outbox,
             recognise=is_ours,
             rolled_keys=configuration.rolled_keys,
+            rolled_by_user=configuration.rolled_by_user,
             zone=configuration.ui.timezone,
         )
         store = await stack.enter_async_context(opening)

@@ -24,6 +24,7 @@ from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Permission, Role, Secret, Section
 from auditord_hookspecs.config import AbsolutePath
 from auditord_hookspecs.schedule import Schedule
+from auditord_hookspecs.vocabulary import OUTCOME
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 if TYPE_CHECKING:
@@ -551,9 +552,13 @@ class Configuration(Section):
 
     @property
     def rolled_keys(self) -> Sequence[str]:
-        """The labels by which sums over long periods are fast, besides ``site_id``, ``group_id`` and ``user_id``."""
-        labels = self.labels
-        return list(dict.fromkeys((*self.ui.labels, labels.site, labels.group, labels.user)))
+        """The labels by which sums over all users are fast, besides ``site_id``, ``group_id`` and ``user_id``."""
+        return (*self.ui.labels, self.labels.user)
+
+    @property
+    def rolled_by_user(self) -> Sequence[str]:
+        """The labels by which sums by user are fast, too."""
+        return OUTCOME, self.labels.group, self.labels.site
 
     @property
     def data_folders(self) -> Collection[Path]:

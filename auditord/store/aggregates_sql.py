@@ -20,7 +20,17 @@ from auditord.store.aggregates import Kind, Limbs, Part
 from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.conditions import can_be_there, compile_condition, compile_dimension, key_of_amount
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, PRESENCE, Level, Segment, first_moment, zone_of_key
+from auditord.store.rollups.cells import (
+    CORES_KEY,
+    END,
+    FIRST_DAY,
+    LEVELS_PER_SET,
+    PRESENCE,
+    Level,
+    Segment,
+    first_moment,
+    zone_of_key,
+)
 from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.sql import Columns, Sql, any_of, join, literal, repeat
 from auditord.store.work import as_json
@@ -375,7 +385,7 @@ def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralS
     place = (1 if segment.is_of_months else 0, level)
     span = segment.end - segment.begin
     few = span <= _MOST_PERIODS * (28 if segment.is_of_months else 1)
-    if users is None or not few or level not in {Level.DAY_AND_USER, Level.MONTH_AND_USER}:
+    if users is None or not few or level % LEVELS_PER_SET not in {Level.DAY_AND_USER, Level.MONTH_AND_USER}:
         cells = dialect.rolled_cells.format(sums, table, "period >= %s AND period < %s")
         return Sql(cells, (*place, segment.begin, segment.end))
     periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])

@@ -37,6 +37,7 @@ async def open_store(
     outbox: bool = False,
     recognise: Recognise | None = None,
     rolled_keys: Sequence[str] | None = None,
+    rolled_by_user: Sequence[str] = (),
     zone: str = UTC_NAME,
 ) -> AsyncGenerator[RecordStore, None]:
     """Open the configured store, and close it at the end of the context.
@@ -53,6 +54,7 @@ async def open_store(
         recognise: returns work that raises StoreMismatch if it is not the expected store. It runs before anything else.
         rolled_keys: meta keys, besides those of site, group and user, by which sums over long periods are fast; None
             keeps the present ones.
+        rolled_by_user: further ones, by which sums by user are fast, too.
         zone: the time zone by whose days sums are fast, besides UTC.
 
     Raises:
@@ -75,14 +77,14 @@ async def open_store(
                     _log.warning(_STARTS_WITHOUT, error)
                 async with anyio.create_task_group() as group:
                     group.start_soon(_end_if_refused, postgres)
-                    postgres.rollups.keep_by(rolled_keys, zone)
+                    postgres.rollups.keep_by(rolled_keys, zone, with_users=rolled_by_user)
                     yield postgres
                     group.cancel_scope.cancel()
         return
     path = sqlite_path(section.url)
     sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, recognise=recognise)
     async with _close_after(sqlite):
-        sqlite.rollups.keep_by(rolled_keys, zone)
+        sqlite.rollups.keep_by(rolled_keys, zone, with_users=rolled_by_user)
         yield sqlite
 
 

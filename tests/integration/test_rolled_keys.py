@@ -1,4 +1,4 @@
-"""The daemon keeps roll-ups by the labels that its page offers."""
+"""The daemon keeps roll-ups by the labels that its page offers, by its group, and by how jobs ended."""
 
 import sqlite3
 import time
@@ -15,7 +15,14 @@ def rolled_keys(path: Path) -> set[str]:
 
 def test_labels_of_the_page_are_rolled_up(auditord_daemon: StartDaemon, tmp_path: Path) -> None:
     path, until = tmp_path / "kept.db", time.monotonic() + PATIENCE.total_seconds()
-    auditord_daemon({"ui": {"labels": ["VO", "site_id", "partition"]}, "store": {"url": f"sqlite://{path}"}})
-    while rolled_keys(path) != {"VO", "partition"} and time.monotonic() < until:
+    auditord_daemon(
+        {
+            "ui": {"labels": ["VO", "site_id", "partition"]},
+            "labels": {"group": "account"},
+            "store": {"url": f"sqlite://{path}"},
+        }
+    )
+    expected = {"VO", "partition", "users by account", "users by outcome"}
+    while rolled_keys(path) != expected and time.monotonic() < until:
         time.sleep(0.02)
-    assert rolled_keys(path) == {"VO", "partition"}
+    assert rolled_keys(path) == expected

@@ -2,9 +2,10 @@
 
 All sets group records by site, by group of users, and by the presence of four components (Cores, Memory, GPU and
 TotalCPU). The totals of the first three, such as CoreSeconds, are part of their products with runtimes. The first set
-also groups by number of cores and, at two of its levels, by user. Each further set groups by one set key instead, for
-all users together. A set key is a meta key, or the dates of a time zone together with a meta key or the number of
-cores. Each set key has its own set, so the numbers of their cells add up instead of multiplying.
+also groups by number of cores and, at two of its levels, by user. Each further set groups by one set key instead. A set
+key is a meta key for all users together, a meta key by user (``users by outcome``, :func:`by_user`), or the dates of a
+time zone together with a meta key or the number of cores, for all users together. Each set key has its own set, so the
+numbers of their cells add up instead of multiplying.
 
 Cells of days are always days of UTC. If a set key names a time zone, each cell also has a label: the date in the zone
 minus the date in UTC, for the stop times of its records. The label is ``1`` or ``-1``, and missing if the dates are
@@ -62,7 +63,7 @@ _ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()
 class Level(IntEnum):
     """The sizes of cells in the first set, with their values in the column ``level``.
 
-    Cells of ``DAY`` and ``MONTH`` add up all users. Further sets have only these two; see :meth:`CellSet.level`.
+    Cells of ``DAY`` and ``MONTH`` add up all users. Sets without users have only these two; see :meth:`CellSet.level`.
     """
 
     DAY_AND_USER = 0
@@ -96,8 +97,13 @@ class CellSet(msgspec.Struct, frozen=True):
         return f"rollup:{self.number}"
 
     @property
+    def has_users(self) -> bool:
+        """Whether two of the set's levels group by user."""
+        return self.key is None or self.key.startswith(_USERS)
+
+    @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of the set key: what this set groups by, in addition to site, group and (in the first set) user."""
+        """The parts of the set key: what this set groups by, in addition to site, group and user."""
         return (CORES_KEY,) if self.key is None else parts_of(self.key)
 
     @property
@@ -225,6 +231,7 @@ def first_moment(day: int) -> datetime:
     return from_micros(day * MICROS_PER_DAY)
 
 
+_USERS: Final = "users by "
 _BEGIN: Final = "dates of "
 _BY: Final = " by "
 
@@ -252,6 +259,11 @@ def zone_of_key(key: str) -> str | None:
         return None
 
 
+def by_user(key: str) -> str:
+    """Return the set key that groups by a meta key and by user."""
+    return f"{_USERS}{key}"
+
+
 def join_keys(zone_part: str, key: str) -> str:
     """Return the set key that groups by the dates of a zone and by a meta key or the number of cores."""
     return f"{zone_part}{_BY}{key}"
@@ -259,13 +271,18 @@ def join_keys(zone_part: str, key: str) -> str:
 
 @lru_cache(1_000)
 def parts_of(key: str) -> tuple[str, ...]:
-    """Return the parts of a set key, the zone part first."""
+    """Return the parts of a set key, the zone part first. Users are no part."""
     if not is_of_zone(key):
-        return (key,)
+        return (key.removeprefix(_USERS),)
     zone_part, has_more, other = key.partition(_BY)
     return (zone_part, other) if has_more else (zone_part,)
 
 
+def is_special(key: str) -> bool:
+    """Return whether a meta key looks like a set key of another form, and therefore gets no cells."""
+    return key.startswith((_BEGIN, _USERS))
+
+
 def is_of_zone(key: str) -> bool:
-    """Return whether a set key, or a part of one, names a time zone. A meta key that begins like that gets no cells."""
+    """Return whether a set key, or a part of one, names a time zone."""
     return key.startswith(_BEGIN)

@@ -161,7 +161,7 @@ def _fold_sets(sets: Sequence[CellSet], bounds: Slice, dialect: StoreDialect) ->
     """Fold a slice into sets of cells, in the transaction that moves their consumers."""
     alike: dict[tuple[bool, str | None], list[CellSet]] = {}
     for each in sets:
-        alike.setdefault((each.key is None, each.zone_part), []).append(CellSet(each.number, each.key))
+        alike.setdefault((each.has_users, each.zone_part), []).append(CellSet(each.number, each.key))
     for some in alike.values():
         for first in range(0, len(some), _SETS_AT_ONCE):
             together = tuple(some[first : first + _SETS_AT_ONCE])
@@ -188,7 +188,7 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
     """Return the statement that folds the columns of versions, or components without columns from their documents.
 
     Args:
-        sets: the first set, or further sets of one time zone.
+        sets: sets by user, or further sets of one time zone.
         dialect: the SQL of the database.
         of_components: whether to fold components.
     """
@@ -238,7 +238,7 @@ def _widen(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> L
 def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
     month = dialect.first_of_month.format("day + ahead")
     sizes = [_Size(Level.DAY, "day", by_user=False), _Size(Level.MONTH, month, by_user=False)]
-    if cells.key is not None:
+    if not cells.has_users:
         return sizes
     by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
     return [*sizes, *by_user]
@@ -297,7 +297,7 @@ def _read(
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {bit} END" for column, bit in _PRESENT.items()]
     )
-    user_name = dialect.name_or_none.format("user_name") if cells.key is None else f"{dialect.no_name} AS user_name"
+    user_name = dialect.name_or_none.format("user_name") if cells.has_users else f"{dialect.no_name} AS user_name"
     names: LiteralString = ", ".join(
         [user_name, *[dialect.name_or_none.format(each) for each in ("site", "user_group")]]
     )

@@ -2,10 +2,10 @@
 
 Roll-ups answer for whole UTC days of stop times, if the cells distinguish everything that the query asks for: grouping
 by site, group, user, scores and periods of the stop time, conditions on sites, groups and users, and no window. Instead
-of users, the query can use one of the keys that have cells of their own. If a range of stop times does not begin and
-end with a UTC day, such as a month in another time zone, the days within it are read from roll-ups, and both edges from
-the records. Days that belong to two periods of such a zone are also read from the records, unless there are cells by
-the zone's days (:mod:`auditord.store.rollups.cells`).
+of users, or beside them, the query can use one of the keys that have cells of their own. If a range of stop times does
+not begin and end with a UTC day, such as a month in another time zone, the days within it are read from roll-ups, and
+both edges from the records. Days that belong to two periods of such a zone are also read from the records, unless there
+are cells by the zone's days (:mod:`auditord.store.rollups.cells`).
 
 A current sum is that of the cells, plus versions after the position of their consumer, minus versions in the cells that
 were removed after it. All are read from one state of the database.
@@ -146,8 +146,8 @@ class Scope(msgspec.Struct, frozen=True):
 
     def level(self, segment: Segment) -> int:
         """Return the level of the cells of a segment."""
-        if self.cells.key is None and _asks_for_users(self.query, self.rest):
-            return int(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
+        if self.cells.has_users and _asks_for_users(self.query, self.rest):
+            return self.cells.level(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
         return self.cells.level(Level.MONTH if segment.is_of_months else Level.DAY)
 
     def users(self) -> Sequence[str] | None:
@@ -296,7 +296,7 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
 
 def _are_grouped(query: AggregateQuery, rest: Condition, cells: CellSet) -> bool:
     """Return whether cells distinguish everything that the query asks for."""
-    if cells.key is not None and _asks_for_users(query, rest):
+    if not cells.has_users and _asks_for_users(query, rest):
         return False
     parts = cells.parts
     known = {*GROUPED_KEYS, *[part for part in parts if not is_of_zone(part)]}

@@ -19,7 +19,8 @@ from auditord.store.rollups.cells import (
     GROUPED_KEYS,
     MICROS_PER_DAY,
     CellSet,
-    is_of_zone,
+    by_user,
+    is_special,
     join_keys,
     key_of_zone,
     parts_of,
@@ -133,16 +134,27 @@ class Upkeep:
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
 
-    def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
+    def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME, *, with_users: Sequence[str] = ()) -> None:
         """Request sets of cells for these keys and for the days of a zone, and for no others.
 
-        If ``keys`` is None, nothing changes.
+        Args:
+            keys: meta keys for all users together; None changes nothing.
+            zone: a time zone.
+            with_users: meta keys by user.
         """
-        if keys is not None:
-            wanted = [key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]
-            zone_part = key_of_zone(zone)
-            self._wanted = wanted if zone_part is None else [join_keys(zone_part, key) for key in (CORES_KEY, *wanted)]
-            self.wake()
+        if keys is None:
+            return
+        plain, personal = (
+            [key for key in dict.fromkeys(each) if key not in GROUPED_KEYS and not is_special(key)]
+            for each in (keys, with_users)
+        )
+        zone_part, sets = key_of_zone(zone), list(map(by_user, personal))
+        if zone_part is None:
+            sets += [key for key in plain if key not in personal]
+        else:
+            sets += [join_keys(zone_part, key) for key in (CORES_KEY, *dict.fromkeys((*plain, *personal)))]
+        self._wanted = sets
+        self.wake()
 
     async def sets(self) -> Sequence[CellSet]:
         """Return the sets of cells."""

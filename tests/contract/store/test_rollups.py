@@ -166,6 +166,14 @@ OF_EARLIER_ZONE: Final = (
     AggregateQuery(by=(CalendarPeriod(CalendarUnit.YEAR, zone="America/St_Johns"), VO), usage=USAGE[:1]),
 )
 """The same of a zone whose dates are behind UTC."""
+OF_USERS_AND_KEY: Final = (
+    AggregateQuery(MetaContains("VO", "x"), (USER, CalendarPeriod(CalendarUnit.MONTH)), USAGE),
+    AggregateQuery(AllOf((MetaContains("VO", "x"), *stopped(day(1) + HOUR, day(40)))), (USER, SITE), USAGE),
+    AggregateQuery(AllOf((MetaContains("user_id", "u"), *stopped(day(-90), day(90)))), (VO, GROUP), USAGE),
+    AggregateQuery(MetaContainsAny("user_id", ("u", "user1")), (VO, USER, MONTH_HERE), USAGE, None, day(3)),
+    AggregateQuery(AnyOf((MetaLacks("VO", "y"), MetaAbsent("user_id"))), (VO, ComponentPresent("TotalCPU")), CPU_USAGE),
+)
+"""Questions that cells of a key by user answer."""
 OTHERS: Final = (
     AggregateQuery(by=(USER, DAY_HERE), usage=USAGE[:1]),
     AggregateQuery(AllOf((MetaLacks("user_id", "u"), *stopped(day(0) - HOUR, day(4) - HOUR))), (DAY_HERE,), USAGE[:1]),
@@ -174,7 +182,7 @@ OTHERS: Final = (
     AggregateQuery(MetaContains("user_id", "u"), (CORES,)),
 )
 """Questions that none answers."""
-ALL_OTHERS: Final = (*OF_KEYS, *OF_ZONE, *OF_ZONE_AND_KEY, *OF_EARLIER_ZONE, *OTHERS)
+ALL_OTHERS: Final = (*OF_KEYS, *OF_ZONE, *OF_ZONE_AND_KEY, *OF_EARLIER_ZONE, *OF_USERS_AND_KEY, *OTHERS)
 """Questions for stores with cells of a key or of a zone: without these, each is answered as one of the above."""
 
 # Few values, so that records share cells, leave and come back to them; hours around the ends of days and of a month.
@@ -276,6 +284,7 @@ class Keep:
     """Another configuration: other keys get cells, which are filled before anything else happens, or meanwhile."""
 
     keys: tuple[str, ...]
+    with_users: tuple[str, ...]
     waits: bool
     zone: str
 
@@ -294,7 +303,13 @@ EVENTS: Final = st.one_of(
     st.builds(Fold, st.sampled_from([1, 1, 2, None])),
     st.builds(Fail),
     st.builds(StartOver),
-    st.builds(Keep, st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]), st.booleans(), ZONES),
+    st.builds(
+        Keep,
+        st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]),
+        st.sampled_from([(), ("VO",), ("group_id", "VO")]),
+        st.booleans(),
+        ZONES,
+    ),
 )
 
 
@@ -311,8 +326,8 @@ async def happen(store: RecordStore, event: Event) -> None:
     match event:
         case Release(before):
             await release(store, cast("MemoryLake", store.lake), ALL_IDS, before)
-        case Keep(keys, waits, zone):
-            store.rollups.keep_by(keys, zone)
+        case Keep(keys, with_users, waits, zone):
+            store.rollups.keep_by(keys, zone, with_users=with_users)
             if waits:
                 await folded(store)
         case Fold(limit):
@@ -698,6 +713,37 @@ async def test_cells_of_many_keys_are_folded_together_until_all_is_read(store: R
     questions = [AggregateQuery(by=(MetaValue(key),), usage=USAGE) for key in (*keys[:5], *keys[-3:])]
     assert [query for query in questions if await from_rollups(store, query) is None] == []
     await check(store, *questions)
+
+
+async def test_cells_of_a_key_by_user_are_filled_kept_up_and_dropped(store: RecordStore) -> None:
+    async def known() -> int:
+        return len([query for query in OF_USERS_AND_KEY if await from_rollups(store, query) is not None])
+
+    await put(store, *map(labelled, range(200)), job(201, VO="x"), job(202, VO="x", user_id="u"))
+    await folded(store)
+    assert await known() == 0
+    store.rollups.keep_by(["VO", "users by VO", "user_id"], with_users=["VO", "site_id", "VO"])
+    await folded(store)
+    assert [each.key for each in await store.rollups.sets()] == [None, "users by VO"]
+    assert await known() == len(OF_USERS_AND_KEY)
+    assert await known_of_keys(store) == len(OF_KEYS)
+    await check(store, *OF_USERS_AND_KEY, *OF_KEYS)
+    await put(store, *map(labelled, range(300, 360)))
+    await correct(store, "job-86", job(86, VO="another", user_id="v"))
+    await correct(store, "job-201", None)
+    await store.redact(["job-202"], ["user_id"])
+    await check(store, *OF_USERS_AND_KEY, *OF_KEYS)
+    await folded(store)
+    assert await known() == len(OF_USERS_AND_KEY)
+    await check(store, *ALL_OTHERS)
+    store.rollups.keep_by([], "Europe/Berlin", with_users=["VO"])
+    await folded(store)
+    assert await known() == len(OF_USERS_AND_KEY)
+    await check(store, *ALL_OTHERS)
+    store.rollups.keep_by([])
+    await folded(store)
+    assert await known() == 0
+    await check(store, *OF_USERS_AND_KEY)
 
 
 async def test_days_of_a_zone_have_cells(store: RecordStore) -> None:

@@ -75,7 +75,8 @@ def test_the_host_counts_and_rolls_up_the_labels_of_the_section(kinds: Any) -> N
     assert configuration.labels.keys() == LabelKeys("cluster", "account", "uid")
     assert configuration.counted_keys == ["account", "cluster"]
     assert {key.key for key in record_gauges(configuration).keys} == {"account", "cluster"}
-    assert {"account", "cluster", "uid"} <= set(configuration.rolled_keys)
+    assert configuration.rolled_keys == ("uid",)
+    assert configuration.rolled_by_user == ("outcome", "account", "cluster")
 
 
 @pytest.mark.parametrize(
