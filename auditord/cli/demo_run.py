@@ -47,6 +47,7 @@ from auditord.store.opening import open_store
 from auditord.supervisor import acting, run
 from auditord_hookspecs import Component, Record, RunReport, Score
 from auditord_hookspecs.terminal import say, say_lines
+from auditord_hookspecs.vocabulary import OUTCOME
 from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.wording import counted
 
@@ -348,7 +349,7 @@ def _jobs(
         waited = timedelta(seconds=random.randint(0, 5_400))
         used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))
         record_id = f"{group.cluster}-demo-{name}" + (f"_{task}" if tasks > 1 else "")
-        labels = {"state": "FAILED" if failed else "COMPLETED", "user_id": f"demo-user-{number + 1:02}"}
+        labels = {OUTCOME: "failed" if failed else "completed", "user_id": f"demo-user-{number + 1:02}"}
         waiting = Component("WaitTime", waited // timedelta(seconds=1), ())
         components = chain(_components(cores, gpus, seconds, used, _NEW_SCORE if fast else _OLD_SCORE), [waiting])
         yield _record(record_id, start + waited, seconds, components, (group, labels))
@@ -374,5 +375,5 @@ def _record(
 
 def _single(name: str, start: datetime, cores: int) -> Record:
     """Return the record of a job of two hours by the first user."""
-    labels = {"state": "COMPLETED", "user_id": "demo-user-01"}
+    labels = {OUTCOME: "completed", "user_id": "demo-user-01"}
     return _record(name, start, 7_200, _components(cores, 0, 7_200, 0.5, _NEW_SCORE), (_GROUPS[0], labels))

@@ -247,6 +247,10 @@ class UtilisationConfig(PluginConfig):
     site_keys: SiteKeys = Field(default=(), description="The same for labels.site.")
     user_keys: UserKeys = Field(default=(), description="The same for labels.user.")
     sites: tuple[str, ...] = Field(default=(), description="Only these sites; empty: all.")
+    only: Mapping[str, tuple[str, ...]] = Field(
+        default={},
+        description="Only jobs that have one of these values of each label, such as outcome: [failed, timeout].",
+    )
     group_names: tuple[NameRule, ...] = Field(
         default=(), description="The first matching rule renames a group; other groups keep their name."
     )

@@ -127,7 +127,7 @@ def report_on(
         complete=complete,
         total=Row(None, Who(None, None, None), total),
         rows=[row for level in Level if level in config.levels for row in _rows(usages, level)],
-        notes=[*notes, *_savings(total), *_notes(usages, total, config.benchmark)],
+        notes=[*notes, *_describe_choice(config), *_savings(total), *_notes(usages, total, config.benchmark)],
     )
 
 
@@ -149,6 +149,12 @@ def _rows(usages: Usages, level: Level) -> Sequence[Row]:
         rows,
         key=lambda row: (-(row.totals.core_hours or 0), row.who.site or "", row.who.group or "", row.who.user or ""),
     )
+
+
+def _describe_choice(config: UtilisationConfig) -> Iterator[str]:
+    if config.only:
+        chosen = "; ".join(f"{key} is {' or '.join(values)}" for key, values in config.only.items())
+        yield f"Only jobs whose {chosen}."
 
 
 def _savings(total: Totals) -> Iterator[str]:

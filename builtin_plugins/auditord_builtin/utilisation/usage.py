@@ -32,7 +32,7 @@ from auditord_hookspecs import (
     Window,
 )
 from auditord_hookspecs.folders import UnsafePath, open_regular
-from auditord_hookspecs.query import TimeField, match_stopped
+from auditord_hookspecs.query import AllOf, MetaContainsAny, TimeField, match_stopped
 
 HOUR: Final = 3_600
 _ZERO: Final = Fraction(0)
@@ -289,7 +289,8 @@ class Question(msgspec.Struct, frozen=True):
     def query(self, period: Period) -> AggregateQuery:
         """Return the query for the sums of a period."""
         config = self.config
-        where = match_stopped(Window(period.start, period.stop))
+        stopped = match_stopped(Window(period.start, period.stop))
+        where = AllOf((*stopped.conditions, *(MetaContainsAny(key, values) for key, values in config.only.items())))
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
         by: tuple[Dimension, ...] = (*whose, *map(ComponentPresent, self._apart), *self._days)
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))

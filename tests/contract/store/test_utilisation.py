@@ -12,10 +12,11 @@ from auditord.store.reading import StoredRecords
 from auditord.store.store import RecordStore
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.periods import parse_period
+from auditord_builtin.utilisation.report import report_on
 from auditord_builtin.utilisation.usage import Estimator, Intensity, Question, Totals, Usages, Who, totals_of
 from auditord_hookspecs import Record
 from tests.summed_records import aggregate_records
-from tests.utilisation_jobs import JANUARY, auditors_jobs, mixed_jobs
+from tests.utilisation_jobs import JANUARY, auditors_jobs, job, mixed_jobs
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +58,19 @@ async def test_the_figures_of_auditors_plugin(store: RecordStore) -> None:
             rel=1e-15,
         ),
     }
+
+
+async def test_only_jobs_that_failed(store: RecordStore) -> None:
+    jobs = [
+        job(f"{user}-{outcome}", {"Cores": 2}, seconds=3_600 * hours, site_id="A", user_id=user, outcome=outcome)
+        for user, hours in (("ann", 1), ("bob", 3))
+        for outcome in ("completed", "failed", "timeout", "cancelled")
+    ]
+    options = {"only": {"outcome": ["failed", "timeout"], "site_id": ["A"]}}
+    found = await usages(store, [*jobs, job("unknown", {"Cores": 9}, site_id="A", user_id="ann")], options)
+    assert {who.user: usage.core_time for who, usage in found.items()} == {"ann": 4 * 3_600, "bob": 12 * 3_600}
+    report = report_on(found, UtilisationConfig.model_validate(options), PERIOD)
+    assert report.notes[0] == "Only jobs whose outcome is failed or timeout; site_id is A."
 
 
 def floats(*figures: Fraction | None) -> list[float | None]:

@@ -151,6 +151,26 @@ def test_the_section_labels_says_what_a_group_is_to_page_and_reports(tmp_path: P
         assert ("acc-1" in page, "belle" in page) == (True, False)
 
 
+def test_failed_core_hours_by_user(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}) as daemon:
+        ended = [
+            replace(each, record_id=f"{each.record_id}-{outcome}", meta={**(each.meta or {}), "outcome": (outcome,)})
+            for each in RECORDS
+            for outcome in ("completed", "failed")
+        ]
+        Client(daemon.url).add_all(ended)
+        failed = ("--filter", "outcome=failed", "--output", "csv")
+        site = Site(tmp_path, daemon.url, tmp_path)
+        top = [line.split(",")[:2] for line in site.run("top", "users", *SPAN, *failed).stdout.splitlines()[1:]]
+        assert top == [["alice", "16"], ["bob", "16"], ["carol", "8"]]
+        by_outcome = site.run("report", "usage", *SPAN, "--by", "outcome", "--bin", "none", "--output", "csv").stdout
+        assert [line.split(",")[:2] for line in by_outcome.splitlines()[1:]] == [["completed", "40"], ["failed", "40"]]
+        usage = f"{daemon.url}/usage.csv?from=2026-03-01&to=2026-04-30&bin=none&by=user&label=outcome%3Dfailed"
+        with urlopen(usage, timeout=60) as answer:  # noqa: S310 our own server
+            rows = answer.read().decode().splitlines()
+        assert [row.split(",")[:2] for row in rows[1:]] == top
+
+
 def test_any_label_has_a_top_list(site: Site) -> None:
     by_key, by_word = (site.run("top", label, *SPAN, "--output", "csv").stdout for label in ("group_id", "groups"))
     assert by_key.splitlines()[1:] == by_word.splitlines()[1:]
