@@ -136,7 +136,8 @@ def _find_unmade(configuration: Configuration, kinds: InstalledKinds) -> list[st
             known.update(made)
     if not known:
         return []
-    wanted = [(f"labels.{name}", (key,)) for name, key in configuration.labels if key != f"{name}_id"]
+    wanted: list[tuple[str, tuple[str, ...]]] = []
+    wanted += [(f"labels.{name}", (key,)) for name, key in configuration.labels if key != f"{name}_id"]
     wanted += [
         (f"plugins.{instance}", names)
         for instance, config in configuration.plugins.items()
