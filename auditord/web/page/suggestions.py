@@ -107,8 +107,8 @@ class Suggestions:
         records = await self._places.run(lambda: list(map(decode_record, documents)))
         labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for record in records:
-            for key, values in (record.meta or {}).items():
-                labels[key].update(values)
+            for key, found in (record.meta or {}).items():
+                labels[key].update(found)
         names = sorted(labels, key=lambda name: (-labels[name].total(), name))[:MOST_SUGGESTED]
         values = {name: [value for value, _ in labels[name].most_common(MOST_SUGGESTED)] for name in names}
         components = Counter(each.name for record in records for each in record.components)
