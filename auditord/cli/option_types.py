@@ -1,11 +1,11 @@
-"""Types of options: instants, time zones and durations."""
+"""Types of options: instants, time zones, durations and filters."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import click
 
-from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs import AllOf, Condition, InvalidRecord
 from auditord_hookspecs.wire import parse_time
 from auditord_hookspecs.zones import zone_named
 
@@ -92,3 +92,21 @@ class Span(click.ParamType[timedelta]):
 
 
 SPAN = Span()
+
+
+def parse_filters(text: str) -> Condition:
+    """Return the condition of ``--where``, a query string of filters as of the API.
+
+    Raises:
+        click.BadParameter: it has other members, or cannot be read.
+    """
+    if not text:
+        return AllOf()
+    from auditord.web.api.operation import read_given  # noqa: PLC0415 aiohttp, only for these filters
+    from auditord.web.api.records import FILTERS  # noqa: PLC0415 the same
+    from auditord.web.record_query import InvalidQuery, read_conditions  # noqa: PLC0415 the same
+
+    try:
+        return AllOf(read_conditions(read_given(text, FILTERS), FILTERS))
+    except InvalidQuery as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error

@@ -21,7 +21,7 @@ from msgspec.structs import fields, replace
 from auditord.cli.daemons import ca_option, refuse_without_url, token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
-from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
+from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE, parse_filters
 from auditord.cli.record_listing import open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
@@ -37,7 +37,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import AllOf, Condition, Order, SortField, Window, match_stopped
+from auditord_hookspecs.query import Order, SortField, Window, match_stopped
 from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
@@ -213,19 +213,6 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _among(text: str) -> Condition:
-    if not text:
-        return AllOf()
-    from auditord.web.api.operation import read_given  # noqa: PLC0415 aiohttp, only for these filters
-    from auditord.web.api.records import FILTERS  # noqa: PLC0415 the same
-    from auditord.web.record_query import InvalidQuery, read_conditions  # noqa: PLC0415 the same
-
-    try:
-        return AllOf(read_conditions(read_given(text, FILTERS), FILTERS))
-    except InvalidQuery as error:
-        raise click.BadParameter(str(error), param_hint="--where") from error
-
-
 def query_report(
     options: ReportOptions,
     measures: tuple[Measure, ...],
@@ -235,7 +222,7 @@ def query_report(
 ) -> Answered:
     """Query the sums and make the report."""
     refuse_without_url(options.url, options.token_file, options.ca)
-    among = _among(options.among)
+    among = parse_filters(options.among)
     wanted = Question(measures, by, unit, filters=options.filters, score=options.score, among=among, then=then)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):

@@ -50,8 +50,8 @@ class RowCounts:
         if not state.records <= found <= state.records + recalled:
             change = found - state.records
             raise LakeMiscounted(
-                f"The lake {self._location} has {found:,} of {state.records:,} records that {daemon} has released to "
-                f"it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
+                f"The lake {self._location} has {found:,} of {counted(state.records, 'record')} that {daemon} has released "
+                f"to it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
                 f"`auditord lake verify`, and roll the table back to snapshot {state.snapshot_id} or an earlier one."
             )
         self._sound = checked

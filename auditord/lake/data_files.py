@@ -10,6 +10,7 @@ from pyiceberg.table import FileScanTask
 from typing_extensions import override
 
 from auditord.errors import StoreUnavailable
+from auditord_hookspecs.wording import counted
 
 _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
@@ -73,6 +74,6 @@ def _unreadable(path: str, error: BaseException) -> LakeDamaged:
 
 def _blame_count(path: str, found: int, expected: int) -> LakeDamaged:
     return LakeDamaged(
-        f"The data file {path} of the lake has {found:,} rows, but {expected:,} were written to it: another program "
-        "has replaced it. Restore it from a backup."
+        f"The data file {path} of the lake has {counted(found, 'row')}, but {expected:,} were written to it: "
+        "another program has replaced it. Restore it from a backup."
     )

@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import HttpVersion11, web
 from markupsafe import Markup
 
-from auditord.config.model import UiSection
+from auditord.config.page import UiSection
 from auditord.web.answers import NOT_FOUND
 from auditord.web.page import numbers
 from auditord.web.page.charts import Sheet, replace_variables

@@ -34,7 +34,7 @@ _SINCE: Final = timedelta(days=90)
 _FRESH: Final = timedelta(minutes=10)
 
 Key: TypeAlias = tuple[Condition | None, str | None]
-"""The condition on the records that a visitor may see, and a label; None for what forms offer."""
+"""The condition on the records that a visitor may see, and a label; None for the suggestions in forms."""
 
 
 class Offered(msgspec.Struct, frozen=True):

@@ -93,5 +93,5 @@ KIND: Final = PluginKind(
     config=RetentionConfig,
     run=forget,
     interval=timedelta(days=1),
-    effect=lambda config: f"removes {', '.join(config.meta)} from records older than {counted(config.months, 'month')}",
+    effect=lambda config: f"removes {', '.join(config.meta)} after {counted(config.months, 'month')}",
 )
