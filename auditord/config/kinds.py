@@ -136,12 +136,18 @@ def _find_unmade(configuration: Configuration, kinds: InstalledKinds) -> list[st
             known.update(made)
     if not known:
         return []
-    return [
-        f"plugins.{instance}: no collector makes the label {' or '.join(names)}: add it to the meta of a collector"
+    wanted: list[tuple[str, tuple[str, ...]]] = []
+    wanted += [(f"labels.{name}", (key,)) for name, key in configuration.labels if key != f"{name}_id"]
+    wanted += [
+        (f"plugins.{instance}", names)
         for instance, config in configuration.plugins.items()
         if config.enabled and getattr(config, "source", "local") == "local"
         if (needs := kinds.plugins[kind_of(config)].needs_labels) is not None
         for names in dict.fromkeys(map(tuple, needs(config)))
+    ]
+    return [
+        f"{place}: no collector makes the label {' or '.join(names)}: add it to the meta of a collector"
+        for place, names in wanted
         if known.isdisjoint(names)
     ]
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from auditord.config.kinds import remarks
 from auditord.config.loading import load_text
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
@@ -85,3 +86,24 @@ def test_the_host_counts_and_rolls_up_the_labels_of_the_section(kinds: Any) -> N
 def test_a_section_that_makes_no_sense_is_named(kinds: Any, section: str) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be used: a\.yml:1: labels"):  # and nothing else
         load(kinds, f"{section}\n")
+
+
+SLURM = """\
+state_dir: /srv/a
+collectors:
+  slurm: {kind: slurm, meta: [{name: partition, key: Partition, key_type: String}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ("{group: account}", "labels.group: no collector makes the label account: add it to the meta of a collector"),
+        ("{group: partition}", None),
+        ("{group: outcome}", None),
+        ("{}", None),
+    ],
+)
+def test_a_label_that_no_collector_makes_is_named(kinds: Any, labels: str, said: str | None) -> None:
+    found = remarks(load_text(f"labels: {labels}\n{SLURM}", "a.yml", kinds, {}), kinds)
+    assert [each for each in found if "makes the label" in each] == ([] if said is None else [said])
