@@ -98,7 +98,7 @@ class CellSet(msgspec.Struct, frozen=True):
 
     @property
     def has_users(self) -> bool:
-        """Whether two of the set's levels group by user."""
+        """True if two of the set's levels group by user."""
         return self.key is None or self.key.startswith(_USERS)
 
     @property

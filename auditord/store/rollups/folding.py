@@ -159,9 +159,9 @@ def _positions() -> Work[Mapping[str, int]]:
 
 def _fold_sets(sets: Sequence[CellSet], bounds: Slice, dialect: StoreDialect) -> Work[None]:
     """Fold a slice into sets of cells, in the transaction that moves their consumers."""
-    alike: dict[tuple[bool, bool, str | None], list[CellSet]] = {}
+    alike: dict[tuple[bool, str | None], list[CellSet]] = {}
     for each in sets:
-        alike.setdefault((each.key is None, each.has_users, each.zone_part), []).append(CellSet(each.number, each.key))
+        alike.setdefault((each.has_users, each.zone_part), []).append(CellSet(each.number, each.key))
     for some in alike.values():
         for first in range(0, len(some), _SETS_AT_ONCE):
             together = tuple(some[first : first + _SETS_AT_ONCE])
@@ -188,7 +188,7 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
     """Return the statement that folds the columns of versions, or components without columns from their documents.
 
     Args:
-        sets: the first set, or further sets of one time zone, all with users or all without.
+        sets: sets by user, or further sets of one time zone.
         dialect: the SQL of the database.
         of_components: whether to fold components.
     """
@@ -240,11 +240,8 @@ def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
     sizes = [_Size(Level.DAY, "day", by_user=False), _Size(Level.MONTH, month, by_user=False)]
     if not cells.has_users:
         return sizes
-    return [
-        *sizes,
-        _Size(Level.DAY_AND_USER, "day", by_user=True),
-        _Size(Level.MONTH_AND_USER, month, by_user=True),
-    ]
+    by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
+    return [*sizes, *by_user]
 
 
 def _rows(
