@@ -240,11 +240,8 @@ def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
     sizes = [_Size(Level.DAY, "day", by_user=False), _Size(Level.MONTH, month, by_user=False)]
     if not cells.has_users:
         return sizes
-    return [
-        *sizes,
-        _Size(Level.DAY_AND_USER, "day", by_user=True),
-        _Size(Level.MONTH_AND_USER, month, by_user=True),
-    ]
+    by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
+    return [*sizes, *by_user]
 
 
 def _rows(

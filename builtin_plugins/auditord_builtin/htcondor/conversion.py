@@ -172,8 +172,8 @@ def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad has no {missing}")
     owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
-    reserved = (*config.site_labels, *OWN_LABELS)
-    labels = build_meta(config.meta, row, reserved, find_outcome(row, is_run=config.epochs))
+    reserved, outcome = (*config.site_labels, *OWN_LABELS), find_outcome(row, is_run=config.epochs)
+    labels = build_meta(config.meta, row, reserved, outcome)
     site = (find_site(config.sites, row),) if config.site_labels else ()
     plain = f"{config.record_prefix}-{row['GlobalJobId']}"
     left_out = [*owners.left_out, *labels.left_out]

@@ -165,7 +165,7 @@ def test_failed_core_hours_by_user(tmp_path: Path) -> None:
         assert top == [["alice", "16"], ["bob", "16"], ["carol", "8"]]
         by_outcome = site.run("report", "usage", *SPAN, "--by", "outcome", "--bin", "none", "--output", "csv").stdout
         assert [line.split(",")[:2] for line in by_outcome.splitlines()[1:]] == [["completed", "40"], ["failed", "40"]]
-        usage = f"{daemon.url}/usage.csv?from=2026-03-01&to=2026-04-30&bin=none&by=user&label=outcome%3Dfailed"
+        usage = f"{daemon.url}/usage.csv?from=2026-03-01&to=2026-04-30&bin=none&by=user&meta[outcome][c][]=failed"
         with urlopen(usage, timeout=60) as answer:  # noqa: S310 our own server
             rows = answer.read().decode().splitlines()
         assert [row.split(",")[:2] for row in rows[1:]] == top
