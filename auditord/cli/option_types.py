@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from auditord_hookspecs import AllOf, Condition, InvalidRecord
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.query import AllOf, Condition
 from auditord_hookspecs.wire import parse_time
 from auditord_hookspecs.zones import zone_named
 
@@ -102,11 +103,10 @@ def parse_filters(text: str) -> Condition:
     """
     if not text:
         return AllOf()
-    from auditord.web.api.operation import read_given  # noqa: PLC0415 aiohttp, only for these filters
-    from auditord.web.api.records import FILTERS  # noqa: PLC0415 the same
-    from auditord.web.record_query import InvalidQuery, read_conditions  # noqa: PLC0415 the same
+    from auditord.web.api.records import read_where  # noqa: PLC0415 aiohttp, only for these filters
+    from auditord.web.record_query import InvalidQuery  # noqa: PLC0415 the same
 
     try:
-        return AllOf(read_conditions(read_given(text, FILTERS), FILTERS))
+        return read_where(text)
     except InvalidQuery as error:
         raise click.BadParameter(str(error), param_hint="--where") from error

@@ -476,18 +476,22 @@ def report_command() -> None:
     """
 
 
+def _choose_measures(default: Sequence[str], repeated: str) -> Callable[[F], F]:
+    return click.option(
+        "--measure",
+        "measures",
+        type=click.Choice(list(MEASURES)),
+        multiple=True,
+        default=default,
+        show_default=True,
+        metavar="MEASURE",
+        help=f"{', '.join(MEASURES)}; {repeated}",
+    )
+
+
 @report_command.command("usage")
 @click.option("--by", default="group", show_default=True, metavar="LABEL", help=_BY_HELP)
-@click.option(
-    "--measure",
-    "measures",
-    type=click.Choice(list(MEASURES)),
-    multiple=True,
-    default=["core-hours"],
-    show_default=True,
-    metavar="MEASURE",
-    help=f"{', '.join(MEASURES)}; repeat it for several; a chart shows the first.",
-)
+@_choose_measures(["core-hours"], "repeat it for several; a chart shows the first.")
 @click.option(
     "--bin",
     "unit",
@@ -535,16 +539,7 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 @click.command("top")
 @click.argument("label", default="users", metavar="[users|groups|sites|LABEL]")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows.")
-@click.option(
-    "--measure",
-    "measures",
-    type=click.Choice(list(MEASURES)),
-    multiple=True,
-    default=_SHOWN,
-    show_default=True,
-    metavar="MEASURE",
-    help="A column, as in auditord report usage; repeat it for several. The first orders the rows.",
-)
+@_choose_measures(_SHOWN, "repeat it for several columns; the first orders the rows.")
 @report_options(default_period="this-month")
 @click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
 def top_command(*, form: str, label: str, limit: int, measures: tuple[str, ...], options: ReportOptions) -> None:
@@ -563,10 +558,9 @@ def _print(form: str, options: ReportOptions, answer: Answered, most: int | None
     if by not in {None, SIZE} and rows and all(row.label is None for row in rows):
         key = answer.report.question.keys.key(by or "")
         say(f"remark: no record of this period has the label {key}{_describe_labels(options, answer)}", err=True)
-    report = answer.report
-    for remark in remarks(report.question, [row.total for row in rows]):
+    for remark in remarks(answer.report.question, [row.total for row in rows]):
         say(f"remark: {remark}", err=True)
-    if has_implausible(report):
+    if has_implausible(answer.report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)
 
 

@@ -265,11 +265,7 @@ class RoleSection(Section):
         default=None, min_length=1, description="The prefixes of the record ids that may be written and updated."
     )
 
-    totals: bool = Field(
-        default=False,
-        description="With rows, also show sums over all records, without names, so that the page can show shares of "
-        "the whole.",
-    )
+    totals: bool = Field(default=False, description="With rows: also show sums over all records, as shares of these.")
 
     @model_validator(mode="after")
     def _can_be_limited(self) -> "RoleSection":

@@ -50,9 +50,10 @@ class RowCounts:
         if not state.records <= found <= state.records + recalled:
             change = found - state.records
             raise LakeMiscounted(
-                f"The lake {self._location} has {found:,} of {counted(state.records, 'record')} that {daemon} has released "
-                f"to it: another program has {'deleted' if change < 0 else 'added'} {counted(abs(change), 'row')}. Run "
-                f"`auditord lake verify`, and roll the table back to snapshot {state.snapshot_id} or an earlier one."
+                f"The lake {self._location} has {found:,} of {counted(state.records, 'record')} that {daemon} has "
+                f"released to it: another program has {'deleted' if change < 0 else 'added'} "
+                f"{counted(abs(change), 'row')}. Run `auditord lake verify`, and roll the table back "
+                f"to snapshot {state.snapshot_id} or an earlier one."
             )
         self._sound = checked
 

@@ -67,7 +67,7 @@ MOST_SUGGESTED: Final = 40
 """The most labels, values or components that a form offers, and values in an answer to typing."""
 
 MOST_VALUES: Final = 1_000
-"""The most values of a label, those with the most records, that are searched while a person types."""
+"""The most values of a label, those with the most records, that are searched while a visitor types."""
 
 MOST_KEPT: Final = 100
 """The most answers that are kept for suggestions: 30 MB."""

@@ -246,6 +246,15 @@ FILTERS: Final[Mapping[str, ConditionReader]] = {
 """The parameters that select records."""
 
 
+def read_where(raw: str) -> Condition:
+    """Return the condition of a query string that has only :data:`FILTERS`.
+
+    Raises:
+        InvalidQuery: the grammar is broken, or a parameter is unknown or has an invalid value.
+    """
+    return AllOf(read_conditions(read_given(raw, FILTERS), FILTERS))
+
+
 _LINES: Final = ", including released ones; a lake of several daemons returns records as NDJSON only"
 
 

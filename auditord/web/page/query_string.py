@@ -22,14 +22,13 @@ from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, check_day
 from auditord.reporting.questions import SIZE
 from auditord.web.api.lake_source import SOURCE, SOURCES
-from auditord.web.api.operation import read_given
 from auditord.web.api.records import FILTERS as API_FILTERS
-from auditord.web.api.records import Listing, read_listing
+from auditord.web.api.records import Listing, read_listing, read_where
 from auditord.web.limits import MOST_BINS, MOST_ROWS
-from auditord.web.record_query import InvalidQuery, parse_query_string, read_conditions
+from auditord.web.record_query import InvalidQuery, parse_query_string
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import AllOf, Comparison, Condition, SortField, Window
+from auditord_hookspecs.query import Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.vocabulary import OUTCOME, JobOutcome
 from auditord_hookspecs.zones import zone_name, zone_named
@@ -190,7 +189,7 @@ class View(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the API would refuse the filters too.
         """
-        return AllOf(read_conditions(read_given(self.query(zone), API_FILTERS), API_FILTERS))
+        return read_where(self.query(zone))
 
     def query(self, zone: tzinfo) -> str:
         """Return the filters of the API as a query string, in which every time has a zone."""

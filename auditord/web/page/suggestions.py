@@ -34,7 +34,7 @@ _SINCE: Final = timedelta(days=90)
 _FRESH: Final = timedelta(minutes=10)
 
 Key: TypeAlias = tuple[Condition | None, str | None]
-"""The condition on the records that a visitor may see, and a label; None for the suggestions in forms."""
+"""The condition on the records that a visitor may see, and a label; None for the content of forms."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -110,9 +110,9 @@ class Suggestions:
             for key, found in (record.meta or {}).items():
                 labels[key].update(found)
         names = sorted(labels, key=lambda name: (-labels[name].total(), name))[:MOST_SUGGESTED]
-        values = {name: [value for value, _ in labels[name].most_common(MOST_SUGGESTED)] for name in names}
+        offered = {name: [value for value, _ in labels[name].most_common(MOST_SUGGESTED)] for name in names}
         components = Counter(each.name for record in records for each in record.components)
-        return Offered(values, [name for name, _ in components.most_common(MOST_SUGGESTED)])
+        return Offered(offered, [name for name, _ in components.most_common(MOST_SUGGESTED)])
 
     async def _count_values(self, request: web.BaseRequest, label: str) -> Offered:
         stopped = TimeCompares(TimeField.STOP, Comparison.GTE, self._clock() - _SINCE)

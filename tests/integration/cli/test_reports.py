@@ -165,10 +165,21 @@ def test_failed_core_hours_by_user(tmp_path: Path) -> None:
         assert top == [["alice", "16"], ["bob", "16"], ["carol", "8"]]
         by_outcome = site.run("report", "usage", *SPAN, "--by", "outcome", "--bin", "none", "--output", "csv").stdout
         assert [line.split(",")[:2] for line in by_outcome.splitlines()[1:]] == [["completed", "40"], ["failed", "40"]]
-        usage = f"{daemon.url}/usage.csv?from=2026-03-01&to=2026-04-30&bin=none&by=user&meta[outcome][c][]=failed"
+        usage = f"{daemon.url}/usage.csv?from=2026-03-01&to=2026-04-30&bin=none&by=user&outcome=failed"
         with urlopen(usage, timeout=60) as answer:  # noqa: S310 our own server
             rows = answer.read().decode().splitlines()
         assert [row.split(",")[:2] for row in rows[1:]] == top
+
+
+def test_rows_of_two_labels_and_any_filter_of_the_api(site: Site) -> None:
+    options = ("--by", "group", "--then", "user", "--bin", "none", "--where", "meta[user_id][c][]=alice&runtime[gte]=1")
+    lines = site.run("report", "usage", *SPAN, *options, "--output", "csv").stdout.splitlines()
+    assert lines[0] == "group,user,core-hours"
+    assert {line.split(",")[1] for line in lines[1:]} == {"alice"}
+    users = site.run("top", "sites", *SPAN, "--measure", "active-users", "--measure", "core-hours-per-job")
+    assert ("Active users" in users.stdout, "Core hours per job" in users.stdout) == (True, True)
+    refused = site.run("report", "usage", *SPAN, "--where", "size[gte]=1")
+    assert (refused.exit_code, "unknown field 'size'" in refused.stderr) == (2, True)
 
 
 def test_any_label_has_a_top_list(site: Site) -> None:
