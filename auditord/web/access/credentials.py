@@ -32,7 +32,7 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
         raise ConnectionResetError("the client disconnected before it was identified")
     passed_on = is_passed_on(request)
     if not passed_on:
-        peer = request.transport.get_extra_info("peername")
+        peer: tuple[object, ...] | str | None = request.transport.get_extra_info("peername")
         address = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
     else:
         address = None if request.remote == UNKNOWN else request.remote
