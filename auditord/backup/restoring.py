@@ -35,11 +35,10 @@ from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
-from auditord.store.daemons import follows
 from auditord.store.opening import open_store
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
-from auditord.store.store import RecordStore
+from auditord.store.store import RecordStore, follows
 from auditord_hookspecs import AuditordError
 
 _LOCAL: Final = "local"

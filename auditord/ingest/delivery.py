@@ -23,9 +23,8 @@ from auditord.errors import StoreMismatch
 from auditord.ingest.submission import may_update
 from auditord.spool import Generation, Spool
 from auditord.store import Provenance, Verdict
-from auditord.store.daemons import follows, list_daemons, read_generation
 from auditord.store.protocol import KnownDaemon, is_forwarded
-from auditord.store.store import RecordStore
+from auditord.store.store import RecordStore, follows, list_daemons, read_generation
 from auditord.store.work import Work
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordsRejected, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record

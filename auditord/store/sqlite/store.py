@@ -174,14 +174,14 @@ class SqliteRecordStore(RecordStore):
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
         # Values are made here, so that the writer's thread holds the interpreter lock less and others can run.
         values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
-        return await self._database.write(lambda connection: change_in_bulk(connection, bulk, values))
+        return await self._database.write(change_in_bulk, bulk, values)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         del is_long  # it sets network timeouts, which SQLite does not need
-        return await self._database.write(lambda connection: run(connection, make()))
+        return await self._database.write(run, make())
 
     async def _read(self, work: Work[T]) -> T:
-        return await self._database.read(lambda connection: run(connection, work))
+        return await self._database.read(run, work)
 
     async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
