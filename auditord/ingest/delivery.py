@@ -60,7 +60,7 @@ class Pairing:
             StoreUnavailable: the store cannot be read.
         """
         async with self._lock:
-            own = await self._spool.generation()
+            own = self._spool.generation
             _require_pair(own.number, await self._store.generation(own.spool_id))
 
     async def advance(self) -> None:
@@ -90,7 +90,7 @@ class Pairing:
     async def adopt(self) -> None:
         """Pair store and spool, regardless of their generations."""
         async with self._lock:
-            own = await self._spool.generation()
+            own = self._spool.generation
             known = await self._store.generation(own.spool_id)
             if follows(known, own.number + 1):
                 await self._advance()
@@ -106,7 +106,7 @@ class Pairing:
         If the store already has that number, the spool failed to write it, and a copy of the store may have the number
         without later deliveries. So the spool writes it first, and the store gets the next one.
         """
-        own = await self._spool.generation()
+        own = self._spool.generation
         known = await self._store.advance(own.spool_id, own.number + 1)
         _require_pair(own.number, known)
         self._spool.reach(own.number + 1)

@@ -172,7 +172,8 @@ class Spool:
         self._occupancy = Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """A live view of the senders whose queues may have entries; needs no query."""
-        self._generation = self._reached = generation
+        self.generation = self._reached = generation
+        """The generation in the file."""
 
     @classmethod
     @asynccontextmanager
@@ -326,7 +327,7 @@ class Spool:
 
         if not await self._database.write(work):
             self._occupancy.empty(sender, mark)
-        self._generation = reached
+        self.generation = reached
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry and set the earliest time of the next one."""
@@ -456,10 +457,6 @@ class Spool:
 
     # -- the record store -------------------------------------------------------------------------------------------
 
-    async def generation(self) -> Generation:
-        """Return the generation in the file."""
-        return self._generation
-
     def reach(self, number: int) -> None:
         """Note the store's generation. :meth:`settle` or :meth:`keep_generation` writes it to the file."""
         self._reached = msgspec.structs.replace(self._reached, number=number)
@@ -468,7 +465,7 @@ class Spool:
         """Write the store's generation to the file."""
         reached = self._reached
         await self._database.write(tables.set_generation, reached.number)
-        self._generation = reached
+        self.generation = reached
 
     # -- health -----------------------------------------------------------------------------------------------------
 
