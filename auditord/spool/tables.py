@@ -318,18 +318,6 @@ _RUNS: Final = """
 """
 
 
-def save_checkpoint(connection: sqlite3.Connection, task: str, value: bytes, now: datetime) -> None:
-    """Store a collector's checkpoint."""
-    connection.execute(_SAVE, (task, value, to_micros(now)))
-
-
-def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
-    """Remember each key until its expiry, and delete expired keys."""
-    rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
-    connection.executemany(_REMEMBER, rows)
-    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
-
-
 def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
     """Store values that a collector keeps between runs, or delete them (None)."""
     deleted = [(task, key) for key, value in values.items() if value is None]
@@ -384,10 +372,12 @@ def keep(
     queued = put(connection, prepared.rows, destinations)
     settle_jobs(connection, task, prepared.settled)
     set_aside(connection, prepared.set_aside, now)
-    remember(connection, task, prepared.seen, now)
     keep_pending(connection, task, prepared.pending)
+    seen, saved_at = [(task, key, to_micros(expires)) for key, expires in prepared.seen.items()], to_micros(now)
+    connection.executemany(_REMEMBER, seen)
+    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (saved_at,))
     if prepared.checkpoint is not None:
-        save_checkpoint(connection, task, prepared.checkpoint, now)
+        connection.execute(_SAVE, (task, prepared.checkpoint, saved_at))
     return queued
 
 
