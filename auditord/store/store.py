@@ -171,7 +171,7 @@ class RecordStore(LakeStore):
         while True:
             await self.recall([each.record_id for each in amendments])
             with suppress(IsReleased):  # a run of the lake has released a record since then
-                outcomes = await self._write(lambda: correct(corrections), is_long=True)
+                outcomes = await self._write(correct(corrections), is_long=True)
                 self.rollups.note(len(corrections))
                 self.writes += 1
                 return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
@@ -214,7 +214,7 @@ class RecordStore(LakeStore):
 
         Only versions and differences of records that ended before the instant are affected. Return their number.
         """
-        return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
+        return await self._write(atomic(lambda: redact_leftovers(before, keys)), is_long=True)
 
     @override
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -281,15 +281,15 @@ class RecordStore(LakeStore):
 
     async def forget_outbox(self, position: int) -> None:
         """Record that all changes up to a position have been forwarded."""
-        await self._write(lambda: atomic(lambda: move_consumers([SENDERS], position)))
+        await self._write(atomic(lambda: move_consumers([SENDERS], position)))
 
     async def end_outbox(self) -> None:
         """Keep no changes for senders any more, and discard those that wait."""
-        await self._write(lambda: atomic(lambda: forget_consumer(SENDERS)))
+        await self._write(atomic(lambda: forget_consumer(SENDERS)))
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
         """Save the state of a daemon. A database server uses its own clock instead of ``now``."""
-        await self._write(lambda: note_daemon(daemon, now))
+        await self._write(note_daemon(daemon, now))
 
     async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
         """Return the daemons that have used this database within a month."""
@@ -307,7 +307,7 @@ class RecordStore(LakeStore):
             generation: saved only if the one saved before is the same or its predecessor.
             adopt: whether to save it unconditionally.
         """
-        return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
+        return await self._write(atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:

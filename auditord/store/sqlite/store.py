@@ -88,9 +88,9 @@ class SqliteRecordStore(RecordStore):
             await store._read(refuse_unfinished_copy(path))
             if recognise is not None:
                 await store._read(await recognise())
-            await store._write(lambda: atomic(lambda: set_counted_keys(counted_keys, others_too=False)))
+            await store._write(atomic(lambda: set_counted_keys(counted_keys, others_too=False)))
             if outbox:
-                await store._write(lambda: atomic(begin_outbox))
+                await store._write(atomic(begin_outbox))
             store.rollups.wake()
         except BaseException:
             await store.close()
@@ -175,9 +175,9 @@ class SqliteRecordStore(RecordStore):
         values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
         return await self._database.write(change_in_bulk, bulk, values)
 
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         del is_long  # it sets network timeouts, which SQLite does not need
-        return await self._database.write(run, make())
+        return await self._database.write(run, work)
 
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(run, work)
@@ -260,7 +260,8 @@ def _take_documents(cursor: sqlite3.Cursor) -> Page[bytes]:
     taken: list[bytes] = []
     size, is_last = 0, False
     while size < PAGE_BYTES and not is_last:
-        rows, is_last = take_page(cursor, _ROWS_AT_ONCE)
+        rows = cursor.fetchmany(_ROWS_AT_ONCE)
+        is_last = len(rows) < _ROWS_AT_ONCE
         documents = [document for (document,) in rows]
         size += sum(map(len, documents))
         taken += documents
