@@ -96,14 +96,14 @@ async def open_storage(
         if not (configuration.state_dir / SPOOL).exists():
             await refuse_to_make_spool(configuration, now())
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
-        url, generation = configuration.store.url, await spool.generation()
+        url, generation = configuration.store.url, spool.generation
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # opening it would create a new one
         stack.enter_context(_explain_lost_tables(generation))
         keys = configuration.counted_keys
 
         async def is_ours() -> Work[None]:
-            return recognise(await spool.generation(), socket.gethostname(), configuration.state_dir, now())
+            return recognise(spool.generation, socket.gethostname(), configuration.state_dir, now())
 
         opening = open_store(
             configuration.store,

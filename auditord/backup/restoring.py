@@ -35,11 +35,10 @@ from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
-from auditord.store.daemons import follows
 from auditord.store.opening import open_store
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
-from auditord.store.store import RecordStore
+from auditord.store.store import RecordStore, follows
 from auditord_hookspecs import AuditordError
 
 _LOCAL: Final = "local"
@@ -206,7 +205,7 @@ class Restoration(msgspec.Struct, frozen=True):
         made = self.manifest.spool
         async with open_pair(self.configuration, self.now) as (spool, store):
             known_then = await store.generation(made.spool_id)
-            is_new = missing is not Behind.SPOOL and (await spool.generation()).number == 0
+            is_new = missing is not Behind.SPOOL and spool.generation.number == 0
             older = None if is_new else await find_older(spool, store)
         behind = missing or (Behind.SPOOL if is_new else older or refuse_pair())
         if (is_new or behind is Behind.STORE) and known_then < made.generation:
@@ -249,7 +248,7 @@ async def open_pair(
 
 async def find_older(spool: Spool, store: RecordStore) -> Behind | None:
     """Return the older part, or None if both belong together."""
-    own = await spool.generation()
+    own = spool.generation
     known = await store.generation(own.spool_id)
     if follows(known, own.number + 1):
         return None

@@ -81,7 +81,7 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
     if not (folder / SPOOL).exists():
         return False
     async with Spool.opened(folder, now) as spool:
-        return (await spool.generation()).number > 0
+        return spool.generation.number > 0
 
 
 async def _last_stop(configuration: Configuration) -> datetime | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from auditord.database.connections import (
     as_unavailable,
@@ -40,6 +40,7 @@ from auditord.errors import StoreDamaged, StoreUnavailable
 J = TypeVar("J")
 P = TypeVar("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 Together: TypeAlias = Callable[[sqlite3.Connection, Sequence[P]], Sequence[T | Exception]]
 """Work on many parts at a time, which returns an outcome for each."""
@@ -195,12 +196,12 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> "asyncio.Future[T]":
         """Queue work for the next transaction. The future is resolved after the commit.
 
         Cancelling the future does not cancel the work.
         """
-        return self._submit(lambda connection, _: [work(connection)], None)
+        return self._submit(lambda connection, _: [work(connection, *args)], None)
 
     def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
         """Return a function that queues one part of the work. Consecutive parts in the queue are done together."""
@@ -377,22 +378,22 @@ class Database:
             connection.close()
         return cls(path, None)
 
-    def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> "asyncio.Future[T]":
         """Queue work for the writer's thread without waiting for it; see :meth:`write`."""
-        return self._refuse(work) if self._writer is None else self._writer.submit(work)
+        return self._refuse(work) if self._writer is None else self._writer.submit(work, *args)
 
     def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
         """Return a function that queues one part of the work; see :meth:`Writer.gathering`."""
         return self._refuse if self._writer is None else self._writer.gathering(work)
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work in the writer's thread and return its result after the commit.
+    async def write(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Do work in the writer's thread, given the connection and the arguments; return its result after the commit.
 
         All waiting work shares one transaction. If a piece of work raises, only this one is undone, and its exception
         is raised here. Work must not begin or end transactions, and must not catch SQLite's errors, except those about
         its own values. Cancelling the caller does not cancel the work.
         """
-        return await self.submit(work)
+        return await self.submit(work, *args)
 
     async def give_room_back(self) -> None:
         """Return some of the file's free pages to the file system. Call this repeatedly."""

@@ -10,12 +10,13 @@ from ctypes import CDLL
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
-from auditord.database.connections import as_unavailable, open_for_reading, translate_errors
+from auditord.database.connections import as_unavailable, open_for_reading
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 PAGE_BYTES: Final = 128 * 1024
 """The size after which a page of texts ends. With the size of the largest text it bounds the memory of an answer."""
@@ -182,13 +183,16 @@ class ConnectionPool:
                 return
         connection.close()
 
-    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def run(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run a function on a connection of the pool, in this thread, within one snapshot."""
         connection = self.take()
         try:
-            with translate_errors(self.path):
-                connection.execute("BEGIN")
-                return work(connection)
+            connection.execute("BEGIN")
+            return work(connection, *args)
+        except sqlite3.Error as error:
+            if (fault := as_unavailable(error, self.path)) is not None:
+                raise fault from error
+            raise
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -369,9 +373,9 @@ class Readers:
         self._pages = Threads(8, f"pages of {path.name}")
         self._closed = False
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run a short function that only reads, within one snapshot that includes all earlier commits."""
-        return await self._in_thread(self._queries, lambda: self._pool.run(work))
+        return await self._in_thread(self._queries, lambda: self._pool.run(work, *args))
 
     @asynccontextmanager
     async def stream(

@@ -1,7 +1,7 @@
 """Ingest of clients' records: check permissions, transform records, and store them or queue them in the spool."""
 
 from auditord.ingest.delivery import Pairing, StoreSink, add_each, missing_store, recognise, refuse_lost_spool
-from auditord.ingest.service import Ingest
+from auditord.ingest.service import Ingest, writing_roles
 from auditord.ingest.submission import (
     QUEUED,
     Forbidden,
@@ -9,7 +9,6 @@ from auditord.ingest.submission import (
     Queued,
     Stopped,
     transform_changes,
-    writing_roles,
 )
 
 __all__ = [

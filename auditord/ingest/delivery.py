@@ -23,9 +23,8 @@ from auditord.errors import StoreMismatch
 from auditord.ingest.submission import may_update
 from auditord.spool import Generation, Spool
 from auditord.store import Provenance, Verdict
-from auditord.store.daemons import follows, list_daemons, read_generation
 from auditord.store.protocol import KnownDaemon, is_forwarded
-from auditord.store.store import RecordStore
+from auditord.store.store import RecordStore, follows, list_daemons, read_generation
 from auditord.store.work import Work
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordsRejected, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
@@ -61,7 +60,7 @@ class Pairing:
             StoreUnavailable: the store cannot be read.
         """
         async with self._lock:
-            own = await self._spool.generation()
+            own = self._spool.generation
             _require_pair(own.number, await self._store.generation(own.spool_id))
 
     async def advance(self) -> None:
@@ -91,7 +90,7 @@ class Pairing:
     async def adopt(self) -> None:
         """Pair store and spool, regardless of their generations."""
         async with self._lock:
-            own = await self._spool.generation()
+            own = self._spool.generation
             known = await self._store.generation(own.spool_id)
             if follows(known, own.number + 1):
                 await self._advance()
@@ -107,7 +106,7 @@ class Pairing:
         If the store already has that number, the spool failed to write it, and a copy of the store may have the number
         without later deliveries. So the spool writes it first, and the store gets the next one.
         """
-        own = await self._spool.generation()
+        own = self._spool.generation
         known = await self._store.advance(own.spool_id, own.number + 1)
         _require_pair(own.number, known)
         self._spool.reach(own.number + 1)

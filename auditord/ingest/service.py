@@ -23,14 +23,12 @@ from auditord.ingest.submission import (
     depends_on_stored,
     may_update,
     project_changes,
-    updating_roles,
-    writing_roles,
 )
 from auditord.spool import Spool
 from auditord.store import Provenance
 from auditord.store.planning import ChangePlan
 from auditord.store.store import RecordStore
-from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
+from auditord_hookspecs import Close, Entry, Permission, Principal, Record, RecordUpdate, Transform
 from auditord_hookspecs.wording import counted
 
 _log: Final = logging.getLogger(__name__)
@@ -267,3 +265,19 @@ class Ingest:
         if entries:
             await self.spool.accept(entries, provenance, self.destinations)
             self.spooled += len(entries)
+
+
+def writing_roles(principal: Principal | None) -> Roles:
+    """Return the roles by which a principal may write records."""
+    if principal is None:
+        return None
+    roles = principal.having(Permission.WRITE)
+    return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
+
+
+def updating_roles(principal: Principal | None, record_id: str) -> Roles:
+    """Return the roles by which a record may be updated, judging by its id alone."""
+    if principal is None:
+        return None
+    roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
+    return None if any(role.sites is None and role.rows is None for role in roles) else roles

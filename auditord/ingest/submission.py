@@ -21,8 +21,6 @@ from auditord_hookspecs import (
     Entry,
     Insert,
     InvalidRecord,
-    Permission,
-    Principal,
     Record,
     Replace,
     Role,
@@ -32,22 +30,6 @@ from auditord_hookspecs.wire import decode_record
 
 Roles: TypeAlias = tuple[Role, ...] | None
 """The applicable roles; each one suffices on its own. None if everything is allowed."""
-
-
-def writing_roles(principal: Principal | None) -> Roles:
-    """Return the roles by which a principal may write records."""
-    if principal is None:
-        return None
-    roles = principal.having(Permission.WRITE)
-    return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
-
-
-def updating_roles(principal: Principal | None, record_id: str) -> Roles:
-    """Return the roles by which a record may be updated, judging by its id alone."""
-    if principal is None:
-        return None
-    roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
-    return None if any(role.sites is None and role.rows is None for role in roles) else roles
 
 
 def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from auditord.database.instants import to_micros
 from auditord_hookspecs import (
     Batch,
     Close,
@@ -154,6 +153,14 @@ class Row(msgspec.Struct, frozen=True):
     alternate_id: str | None
     provenance: Provenance
     limits: bytes | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A claimed row of the queue, not decoded yet."""
+
+    entry_id: int
+    attempts: int
+    row: Row
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -352,6 +359,19 @@ def decode_entry(row: Row) -> Entry:
             return Replace(decode_record(row.body), row.alternate_id, row.provenance)
 
 
+def decode_rows(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
+    """Return the entries of rows, and the reasons for undecodable rows by entry number."""
+    entries, unreadable = list[Queued](), dict[int, str]()
+    for each in rows:
+        try:
+            entry = decode_entry(each.row)
+        except InvalidRecord as error:
+            unreadable[each.entry_id] = f"this version of auditord cannot read it: {error}"
+        else:
+            entries.append(Queued(each.entry_id, entry, each.attempts))
+    return entries, unreadable
+
+
 def encode_limits(limits: tuple[Role, ...] | None) -> bytes | None:
     """Encode the roles of a client that remain to be checked."""
     return None if limits is None else msgspec.json.encode(limits)
@@ -433,9 +453,3 @@ def _any_json(value: Any) -> bytes:  # Any: input that could not be handled
         return json.dumps(msgspec.to_builtins(value, enc_hook=repr), default=repr).encode()
     except _BROKEN:
         return json.dumps(repr(value)).encode()
-
-
-def provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
-    """Return the columns of a provenance: time of receipt, principal and agent."""
-    agent = None if provenance.agent is None else printable(provenance.agent)
-    return to_micros(provenance.received_at), provenance.principal, agent

@@ -4,7 +4,9 @@ import dataclasses
 import hashlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from operator import itemgetter
@@ -31,6 +33,7 @@ from auditord.spool.encoding import (
     SpoolStatistics,
     Stage,
     decode_entry,
+    decode_rows,
     encode_limits,
     entry_row,
     prepare,
@@ -105,6 +108,36 @@ _HELD: Final = """
 """
 
 
+class Occupancy:
+    """The senders whose queues may have entries. A queue that has entries is never missing here.
+
+    A writer calls :meth:`queueing` before it queues something. A queue counts as empty again when a write transaction
+    has seen it empty and no writer has called :meth:`queueing` since that write was requested. (Writes run in the order
+    of their requests.)
+    """
+
+    def __init__(self, senders: Iterable[str] = ()) -> None:
+        self._occupied = set(senders)
+        self.senders: Final[AbstractSet[str]] = self._occupied
+        """A live view of these senders."""
+        self._queueings = Counter[str]()
+
+    def queueing(self, senders: Iterable[str]) -> None:
+        """Note that entries are about to be queued."""
+        for sender in senders:
+            self._occupied.add(sender)
+            self._queueings[sender] += 1
+
+    def mark(self, sender: str) -> int:
+        """Return a mark for :meth:`empty`. Call this before the write that looks for remaining entries."""
+        return self._queueings[sender]
+
+    def empty(self, sender: str, mark: int) -> None:
+        """Note that the write requested after the mark has seen the queue empty."""
+        if self._queueings[sender] == mark:
+            self._occupied.discard(sender)
+
+
 class Spool:
     """The durable state between sources and destinations.
 
@@ -136,10 +169,11 @@ class Spool:
         self._max_body_bytes = max_body_bytes
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
-        self._occupancy = tables.Occupancy(occupied)
+        self._occupancy = Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """A live view of the senders whose queues may have entries; needs no query."""
-        self._generation = self._reached = generation
+        self.generation = self._reached = generation
+        """The generation in the file."""
 
     @classmethod
     @asynccontextmanager
@@ -236,7 +270,7 @@ class Spool:
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         """Return the queued entries of records by id, in order. Later entries must wait behind them."""
-        rows = await self._read(tables.waiting, record_ids, senders)
+        rows = await self._database.read(tables.waiting, record_ids, senders)
         found: dict[str, list[Entry]] = {}
         for row in rows:
             with suppress(InvalidRecord):  # quarantined when it is claimed
@@ -247,17 +281,11 @@ class Spool:
         self, destinations: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
     ) -> T:
         self._occupancy.queueing(destinations)
-        done = await self._write(work, *args)
+        done = await self._database.write(work, *args)
         for sender in destinations:
             if sender in self._listeners:
                 self._listeners[sender]()
         return done
-
-    async def _write(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        return await self._database.write(lambda connection: work(connection, *args))
-
-    async def _read(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        return await self._database.read(lambda connection: work(connection, *args))
 
     async def _rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
         """Return the rows of a query, converted by ``make`` in the reading thread."""
@@ -266,7 +294,7 @@ class Spool:
         )
 
     async def _execute(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        await self._database.write(lambda connection: connection.executemany(statement, rows))
+        await self._database.write(sqlite3.Connection.executemany, statement, rows)
 
     def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
         """Call ``wake`` whenever something is queued for a sender."""
@@ -281,10 +309,10 @@ class Spool:
         """
         if sender not in self.occupied:
             return []
-        rows = await self._read(tables.claim, sender, limit, self._now())
+        rows = await self._database.read(tables.claim, sender, limit, self._now())
         if not rows:
             await self.settle(sender, [], {})  # looks for remaining entries
-        entries, unreadable = tables.decode_rows(rows)
+        entries, unreadable = decode_rows(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
         return entries
@@ -299,7 +327,7 @@ class Spool:
 
         if not await self._database.write(work):
             self._occupancy.empty(sender, mark)
-        self._generation = reached
+        self.generation = reached
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry and set the earliest time of the next one."""
@@ -354,11 +382,11 @@ class Spool:
 
     async def record_run(self, report: RunReport) -> None:
         """Store the report of a run."""
-        await self._write(tables.record_run, report)
+        await self._database.write(tables.record_run, report)
 
     async def note_enabled(self, kinds: Mapping[str, str]) -> Mapping[str, datetime]:
         """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
-        return await self._write(tables.note_enabled, kinds, self._now())
+        return await self._database.write(tables.note_enabled, kinds, self._now())
 
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
         """Return the last runs of every instance that has run, the newest first."""
@@ -377,7 +405,7 @@ class Spool:
         await anyio.to_thread.run_sync(digest.update, body)  # some hundred milliseconds for the largest
         what = (Stage.BODY, "api", digest.hexdigest(), body, printable(reason))
         item = SetAside(*what, provenance=provenance, route=printable(route), limits=encode_limits(roles))
-        await self._write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
+        await self._database.write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
@@ -411,7 +439,7 @@ class Spool:
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Delete entries and return the number deleted."""
-        return await self._write(tables.discard, ids)
+        return await self._database.write(tables.discard, ids)
 
     async def quarantine_release(
         self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str], *, transformed: bool
@@ -429,10 +457,6 @@ class Spool:
 
     # -- the record store -------------------------------------------------------------------------------------------
 
-    async def generation(self) -> Generation:
-        """Return the generation in the file."""
-        return self._generation
-
     def reach(self, number: int) -> None:
         """Note the store's generation. :meth:`settle` or :meth:`keep_generation` writes it to the file."""
         self._reached = msgspec.structs.replace(self._reached, number=number)
@@ -440,8 +464,8 @@ class Spool:
     async def keep_generation(self) -> None:
         """Write the store's generation to the file."""
         reached = self._reached
-        await self._write(tables.set_generation, reached.number)
-        self._generation = reached
+        await self._database.write(tables.set_generation, reached.number)
+        self.generation = reached
 
     # -- health -----------------------------------------------------------------------------------------------------
 

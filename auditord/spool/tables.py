@@ -6,31 +6,26 @@ Each function runs its SQL within the transaction of its caller, :class:`auditor
 import hashlib
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Any, Final
-
-import msgspec
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import (
+    Claimed,
     Generation,
     LastRun,
     Prepared,
     QuarantineEntry,
-    Queued,
     QueueStatistics,
     Row,
     SetAside,
     SpoolStatistics,
     Stage,
-    decode_entry,
-    provenance_columns,
+    printable,
 )
-from auditord_hookspecs import InvalidRecord, Provenance, RunReport
+from auditord_hookspecs import Provenance, RunReport
 
 # An insert with the same content as a queued one is not queued again. A replacement is: it may restore old content.
 _PUT: Final = """
@@ -97,14 +92,6 @@ LONGEST_WAIT: Final = timedelta(hours=1)
 """Longest wait of an entry for its next attempt."""
 
 
-class Claimed(msgspec.Struct, frozen=True):
-    """A claimed row of the queue, not decoded yet."""
-
-    entry_id: int
-    attempts: int
-    row: Row
-
-
 def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Sequence[str]) -> int:
     """Queue rows for every destination; return the number of rows that are new to at least one.
 
@@ -118,9 +105,15 @@ def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Seque
         new = 0
         for sender in destinations:
             values = (sender, row.record_id, row.operation, row.body, row.alternate_id, row.limits)
-            new += connection.execute(_PUT, (*values, *provenance_columns(row.provenance))).rowcount
+            new += connection.execute(_PUT, (*values, *_provenance_columns(row.provenance))).rowcount
         count += new > 0
     return count
+
+
+def _provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
+    """Return the columns of a provenance: time of receipt, principal and agent."""
+    agent = None if provenance.agent is None else printable(provenance.agent)
+    return to_micros(provenance.received_at), provenance.principal, agent
 
 
 def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
@@ -136,19 +129,6 @@ def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
     record_id, operation, body, alternate_id, received_at, principal, agent, limits = columns
     provenance = Provenance(from_micros(received_at), principal, agent)
     return Row(record_id, operation, body, alternate_id, provenance, limits)
-
-
-def decode_rows(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
-    """Return the entries of rows, and the reasons for undecodable rows by entry number."""
-    entries, unreadable = list[Queued](), dict[int, str]()
-    for each in rows:
-        try:
-            entry = decode_entry(each.row)
-        except InvalidRecord as error:
-            unreadable[each.entry_id] = f"this version of auditord cannot read it: {error}"
-        else:
-            entries.append(Queued(each.entry_id, entry, each.attempts))
-    return entries, unreadable
 
 
 def settle(
@@ -201,36 +181,6 @@ def queue_statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistic
     return {sender: QueueStatistics(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}
 
 
-class Occupancy:
-    """The senders whose queues may have entries. A queue that has entries is never missing here.
-
-    A writer calls :meth:`queueing` before it queues something. A queue counts as empty again when a write transaction
-    has seen it empty and no writer has called :meth:`queueing` since that write was requested. (Writes run in the order
-    of their requests.)
-    """
-
-    def __init__(self, senders: Iterable[str] = ()) -> None:
-        self._occupied = set(senders)
-        self.senders: Final[AbstractSet[str]] = self._occupied
-        """A live view of these senders."""
-        self._queueings = Counter[str]()
-
-    def queueing(self, senders: Iterable[str]) -> None:
-        """Note that entries are about to be queued."""
-        for sender in senders:
-            self._occupied.add(sender)
-            self._queueings[sender] += 1
-
-    def mark(self, sender: str) -> int:
-        """Return a mark for :meth:`empty`. Call this before the write that looks for remaining entries."""
-        return self._queueings[sender]
-
-    def empty(self, sender: str, mark: int) -> None:
-        """Note that the write requested after the mark has seen the queue empty."""
-        if self._queueings[sender] == mark:
-            self._occupied.discard(sender)
-
-
 # One entry per job, and one per record or queue entry and its content, because two runs may have the same record id.
 # A repeated failure updates the entry, keeps its number and counts the occurrences.
 _SET_ASIDE: Final = """
@@ -272,7 +222,7 @@ _LONGEST_REASON: Final = 4_000
 def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
     reason = item.reason if len(item.reason) <= _LONGEST_REASON else f"{item.reason[:_LONGEST_REASON]}…"
     given = item.provenance
-    origin = (None, None, None) if given is None else provenance_columns(given)
+    origin = (None, None, None) if given is None else _provenance_columns(given)
     stage = item.stage.value
     variant = b""  # job ids are unique at their source, and a body's id is its digest
     if item.stage in {Stage.RECORD, Stage.ENTRY}:
@@ -368,18 +318,6 @@ _RUNS: Final = """
 """
 
 
-def save_checkpoint(connection: sqlite3.Connection, task: str, value: bytes, now: datetime) -> None:
-    """Store a collector's checkpoint."""
-    connection.execute(_SAVE, (task, value, to_micros(now)))
-
-
-def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
-    """Remember each key until its expiry, and delete expired keys."""
-    rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
-    connection.executemany(_REMEMBER, rows)
-    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
-
-
 def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
     """Store values that a collector keeps between runs, or delete them (None)."""
     deleted = [(task, key) for key, value in values.items() if value is None]
@@ -434,10 +372,12 @@ def keep(
     queued = put(connection, prepared.rows, destinations)
     settle_jobs(connection, task, prepared.settled)
     set_aside(connection, prepared.set_aside, now)
-    remember(connection, task, prepared.seen, now)
     keep_pending(connection, task, prepared.pending)
+    seen, saved_at = [(task, key, to_micros(expires)) for key, expires in prepared.seen.items()], to_micros(now)
+    connection.executemany(_REMEMBER, seen)
+    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (saved_at,))
     if prepared.checkpoint is not None:
-        save_checkpoint(connection, task, prepared.checkpoint, now)
+        connection.execute(_SAVE, (task, prepared.checkpoint, saved_at))
     return queued
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
@@ -64,7 +64,7 @@ class LakeStore(Reads, ABC):
     _sources: Sources
 
     @abstractmethod
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         """Do work, which begins its own transaction if it needs one."""
 
     @abstractmethod
@@ -98,11 +98,11 @@ class LakeStore(Reads, ABC):
 
     async def begin_lake(self) -> LakeState:
         """Note that nothing is synced, and stop following the feed until the lake is filled. Return the state."""
-        return await self._write(lambda: atomic(begin_lake))
+        return await self._write(atomic(begin_lake))
 
     async def fill_lake(self, lake_id: str) -> None:
         """Sync the whole feed, from its beginning, to a lake that has none of the store's records."""
-        await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
+        await self._write(atomic(lambda: fill_lake(lake_id)), is_long=True)
 
     async def lake_waiting(self) -> int:
         """Return the number of versions of records that the lake may lack."""
@@ -123,7 +123,7 @@ class LakeStore(Reads, ABC):
         Raises:
             LakeDiverged: the store never gave this number, or has forgotten later batches.
         """
-        batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit, last)), is_long=True)
+        batch, rows = await self._write(atomic(lambda: take_slice(position, limit, last)), is_long=True)
         return replace(batch, records=await asyncio.to_thread(copies_of, rows))
 
     async def catch_up(self) -> None:
@@ -157,7 +157,7 @@ class LakeStore(Reads, ABC):
         Raises:
             LakeOvertaken: another process has released records.
         """
-        return await self._write(lambda: atomic(lambda: release(rows, previous, snapshot)), is_long=True)
+        return await self._write(atomic(lambda: release(rows, previous, snapshot)), is_long=True)
 
     async def list_recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
         """Return rows that do not count, whose records are in the store exactly as in the lake.
@@ -175,7 +175,7 @@ class LakeStore(Reads, ABC):
             release: all remaining rows that do not count have a higher number.
             snapshot: the new snapshot.
         """
-        await self._write(lambda: atomic(lambda: forget_recalled(rows, release, snapshot)), is_long=True)
+        await self._write(atomic(lambda: forget_recalled(rows, release, snapshot)), is_long=True)
 
     async def recall(self, record_ids: Collection[str]) -> int:
         """Move released records back into the database. Return how many were recalled."""
@@ -183,7 +183,7 @@ class LakeStore(Reads, ABC):
         for first in range(0, len(wanted), _AT_ONCE):
             copies = await self._read_released(wanted[first : first + _AT_ONCE])
             pairs = [await self._pending_copy(copy) for copy in copies]
-            back += await self._write(partial(atomic, partial(restore, pairs)), is_long=True)
+            back += await self._write(atomic(partial(restore, pairs)), is_long=True)
         return back
 
     async def _redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
@@ -195,7 +195,7 @@ class LakeStore(Reads, ABC):
         seen = await self._read(find_released(record_ids))
         copies = [copy for copy in await self._read_released(seen) if has_any(copy.record, keys)]
         pairs = [await self._pending_copy(copy) for copy in copies]
-        return await self._write(lambda: atomic(lambda: redact(record_ids, keys, pairs, seen)), is_long=True)
+        return await self._write(atomic(lambda: redact(record_ids, keys, pairs, seen)), is_long=True)
 
     async def _read_released(self, wanted: Sequence[ReleasedRow]) -> Sequence[LakeRecord]:
         """Read released records from the lake.

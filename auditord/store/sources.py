@@ -19,7 +19,7 @@ _MOST: Final = 10_000
 _Name: TypeAlias = tuple[str, str]
 _Numbers: TypeAlias = tuple[int, Sequence[int | None]]
 _Found: TypeAlias = tuple[int, Mapping[str, int]]
-LookUp: TypeAlias = Callable[[Callable[[], Work[_Found]]], Awaitable[_Found]]
+LookUp: TypeAlias = Callable[[Work[_Found]], Awaitable[_Found]]
 """Does work on the database, and returns after the commit."""
 
 
@@ -63,7 +63,7 @@ class Sources:
                 if self._fault is not None and failures < self._failures:
                     raise self._fault.__class__(str(self._fault))  # instead of one attempt after another by all callers
                 try:
-                    source, score_sets = await self._look_up(lambda: _numbers(name, unknown))
+                    source, score_sets = await self._look_up(_numbers(name, unknown))
                 except StoreUnavailable as error:
                     self._fault = error
                     self._failures += 1

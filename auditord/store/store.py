@@ -4,10 +4,11 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import asdict
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
@@ -17,7 +18,6 @@ from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import NotRolledUp, Overflow
 from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.changes import correct, redact_leftovers
-from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, forget_consumer, move_consumers, read_outbox
 from auditord.store.lake import LakeRecord, Released
@@ -171,7 +171,7 @@ class RecordStore(LakeStore):
         while True:
             await self.recall([each.record_id for each in amendments])
             with suppress(IsReleased):  # a run of the lake has released a record since then
-                outcomes = await self._write(lambda: correct(corrections), is_long=True)
+                outcomes = await self._write(correct(corrections), is_long=True)
                 self.rollups.note(len(corrections))
                 self.writes += 1
                 return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
@@ -214,7 +214,7 @@ class RecordStore(LakeStore):
 
         Only versions and differences of records that ended before the instant are affected. Return their number.
         """
-        return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
+        return await self._write(atomic(lambda: redact_leftovers(before, keys)), is_long=True)
 
     @override
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -281,15 +281,15 @@ class RecordStore(LakeStore):
 
     async def forget_outbox(self, position: int) -> None:
         """Record that all changes up to a position have been forwarded."""
-        await self._write(lambda: atomic(lambda: move_consumers([SENDERS], position)))
+        await self._write(atomic(lambda: move_consumers([SENDERS], position)))
 
     async def end_outbox(self) -> None:
         """Keep no changes for senders any more, and discard those that wait."""
-        await self._write(lambda: atomic(lambda: forget_consumer(SENDERS)))
+        await self._write(atomic(lambda: forget_consumer(SENDERS)))
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
         """Save the state of a daemon. A database server uses its own clock instead of ``now``."""
-        await self._write(lambda: note_daemon(daemon, now))
+        await self._write(note_daemon(daemon, now))
 
     async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
         """Return the daemons that have used this database within a month."""
@@ -307,7 +307,7 @@ class RecordStore(LakeStore):
             generation: saved only if the one saved before is the same or its predecessor.
             adopt: whether to save it unconditionally.
         """
-        return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
+        return await self._write(atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:
@@ -383,6 +383,40 @@ def refuse_unfinished_copy(where: object) -> Work[None]:
         raise SchemaMismatch(
             f"{where} holds an unfinished copy of {source}: finish it with `auditord database copy --resume`."
         )
+
+
+def note_daemon(daemon: DaemonState, now: datetime) -> Work[None]:
+    """Save the state of a daemon, and forget daemons that ended long ago."""
+    yield from ask("note_daemon", **asdict(daemon), now=now)
+    yield from ask("forget_daemons", now=now)
+
+
+def list_daemons(now: datetime) -> Work[list[KnownDaemon]]:
+    """Return the saved states of daemons, by host."""
+    rows = yield from ask("list_daemons", now=now)
+    found: list[KnownDaemon] = []
+    for spool_id, host, process, version, state_dir, started_at, queued, oldest, quarantined, ended, age in rows:
+        received_at = None if oldest is None else from_micros(oldest)
+        began = from_micros(started_at)
+        state = DaemonState(
+            spool_id, host, process, version, state_dir, began, queued, received_at, quarantined, bool(ended)
+        )
+        found.append(KnownDaemon(state, timedelta(microseconds=age)))
+    return found
+
+
+def read_generation(spool_id: str) -> Work[int]:
+    """Return the generation that the store has reached with a spool, or 0 if the spool is unknown."""
+    rows = yield from ask("find_generation", spool_id=spool_id)
+    return int(rows[0][0]) if rows else 0
+
+
+def follows(before: int, generation: int) -> bool:
+    """Return whether a generation of a spool may follow the one that the store has saved.
+
+    They are equal if the daemon ended between the store's commit and the spool's.
+    """
+    return before in {generation - 1, generation}
 
 
 def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:

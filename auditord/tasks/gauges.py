@@ -340,7 +340,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
             await self._note(ended=True)
 
     async def _note(self, *, ended: bool) -> None:
-        statistics, generation = await self.spool.statistics(), await self.spool.generation()
+        statistics, generation = await self.spool.statistics(), self.spool.generation
         oldest = [queue.oldest for queue in statistics.queues.values() if queue.oldest is not None]
         state = DaemonState(
             spool_id=generation.spool_id,

@@ -232,7 +232,7 @@ class Instances:
         return behind
 
     async def _occasion(self, config: InstanceConfig, interval: timedelta, *, by_clock: bool) -> Occasion:
-        daemon, times = (await self._storage.spool.generation()).spool_id, when(config, interval)
+        daemon, times = self._storage.spool.generation.spool_id, when(config, interval)
         if not by_clock:
             return Occasion(daemon)
         if isinstance(times, str):

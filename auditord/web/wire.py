@@ -127,7 +127,11 @@ class WriteHandlers(RecordWriter):
             body = await read_body(request, self.max_body)
             _require_json(request)
             text = await unpack(request, body, self.max_body)
-            found = await decode_array(text) if are_many else _decode_one(bytes(text))
+            if are_many:
+                found = await decode_array(text)
+            else:
+                record = decode_posted(bytes(text))
+                found = Decoded([record], [record] if len(text) > SURELY_SMALL else [])
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -187,11 +191,6 @@ class WriteHandlers(RecordWriter):
             )
         missing = f"There is no record with the id '{update.record_id}'."
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
-
-
-def _decode_one(text: bytes) -> Decoded:
-    record = decode_posted(text)
-    return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
 
 
 def _require_json(request: web.BaseRequest) -> None:

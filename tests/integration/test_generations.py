@@ -405,16 +405,16 @@ async def test_nothing_written_is_no_next_generation(tmp_path: Path) -> None:
     async with storage(tmp_path, f"sqlite://{tmp_path / 'records.db'}") as opened:
         await add_one(opened.store)
         await beat_once(opened)
-        before = await opened.spool.generation()
+        before = opened.spool.generation
         for _ in range(3):
             await beat_once(opened)
-        assert await opened.spool.generation() == before
+        assert opened.spool.generation == before
 
 
 @pytest.mark.anyio
 async def test_an_older_copy_put_in_the_place_of_a_store_in_use_ends_the_daemon(tmp_path: Path) -> None:
     async with storage(tmp_path, f"sqlite://{tmp_path / 'records.db'}") as opened:
-        own = await opened.spool.generation()
+        own = opened.spool.generation
         await opened.store.advance(own.spool_id, own.number - 1, adopt=True)  # as an older copy has it
         await add_one(opened.store)
         with pytest.raises(StoreMismatch, match="another store"):

@@ -23,7 +23,6 @@ from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sql import Sql
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.dialect import SqliteDialect, other_times, perhaps_of, to_query
-from auditord.store.sqlite.driver import run
 from auditord.store.sqlite.store import MIGRATIONS, has_none
 from auditord.store.statements import sqlite_statements
 from auditord.store.store import RecordStore
@@ -442,10 +441,6 @@ def user(name: str) -> MetaContains:
     return MetaContains("user_id", name)
 
 
-def none_has(connection: sqlite3.Connection, where: Condition) -> bool:
-    return run(connection, has_none(where))
-
-
 async def test_a_value_that_no_record_has_is_known_by_the_counts(path: Path) -> None:
     async with open_store(f"sqlite://{path}", counted_keys=("user_id",)) as store:
         assert isinstance(store, SqliteRecordStore)
@@ -453,25 +448,25 @@ async def test_a_value_that_no_record_has_is_known_by_the_counts(path: Path) -> 
         await store.add_all([record(number) for number in range(many)], PROVENANCE, SAME_RUN, atomic=True)
         await store.rollups.fold()
         connection = sqlite3.connect(path)
-        assert none_has(connection, user("nobody"))
-        assert none_has(connection, AllOf((MetaContains("site_id", "S"), user("nobody"))))
-        assert none_has(connection, AnyOf((user("nobody"), MetaContainsAny("user_id", ("u7", "u8")))))
-        assert not none_has(connection, AnyOf((user("nobody"), user("u1"))))
-        assert not none_has(connection, MetaContainsAny("user_id", ("nobody", "u1")))
-        assert not none_has(connection, MetaContains("site_id", "T")), "nobody counts sites"
-        assert not none_has(connection, AllOf())
+        assert has_none(connection, user("nobody"))
+        assert has_none(connection, AllOf((MetaContains("site_id", "S"), user("nobody"))))
+        assert has_none(connection, AnyOf((user("nobody"), MetaContainsAny("user_id", ("u7", "u8")))))
+        assert not has_none(connection, AnyOf((user("nobody"), user("u1"))))
+        assert not has_none(connection, MetaContainsAny("user_id", ("nobody", "u1")))
+        assert not has_none(connection, MetaContains("site_id", "T")), "nobody counts sites"
+        assert not has_none(connection, AllOf())
         await store.add(record(many, meta={"user_id": ("late", "twice")}), PROVENANCE, SAME_RUN)
-        assert not none_has(connection, user("late"))
-        assert not none_has(connection, user("twice"))
+        assert not has_none(connection, user("late"))
+        assert not has_none(connection, user("twice"))
         first = record(1)
         corrected = msgspec.structs.replace(first, meta={"user_id": ("renamed",)})
         await store.amend(
             [Amendment(Action.CORRECT, (await store.documents([first.record_id]))[first.record_id], corrected, "test")],
             PROVENANCE,
         )
-        assert not none_has(connection, user("renamed"))
+        assert not has_none(connection, user("renamed"))
         await store.redact([corrected.record_id], ["user_id"])
-        assert none_has(connection, user("renamed"))
+        assert has_none(connection, user("renamed"))
         connection.close()
 
 

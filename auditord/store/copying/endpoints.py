@@ -145,7 +145,7 @@ class End(ABC):
         self.where = where
         self._schema: LiteralString = self.words["schema"]
         self._queries = queries
-        self._senders = Sources(self._look_up)
+        self._senders = Sources(self.run)
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
@@ -362,9 +362,6 @@ class End(ABC):
         for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
             await self.run(add_consumer(PREFIX + key, position))
             await self._insert(_COUNTS, [(key, *each) for each in values.items()])
-
-    async def _look_up(self, make: Callable[[], Work[T]]) -> T:
-        return await self.run(make())
 
     async def finish(self) -> None:
         """Mark the copy as complete, so that programs can use the store."""

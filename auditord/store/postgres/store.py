@@ -252,9 +252,9 @@ class PostgresRecordStore(RecordStore):
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see RecordStore
         return self._batches.submit(bulk)
 
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         async with self._server.connection(_BULK_WITHIN if is_long else ANSWER_WITHIN) as connection:
-            return await run(connection, make())
+            return await run(connection, work)
 
     async def _read(self, work: Work[T]) -> T:
         async with self._server.connection() as connection:

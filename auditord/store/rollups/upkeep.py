@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -37,8 +37,8 @@ _log: Final = logging.getLogger(__name__)
 class Write(Protocol):
     """Does work that writes; see :class:`auditord.store.lake_store.LakeStore`."""
 
-    async def __call__(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        """Do the work that ``make`` returns, which begins its own transaction if it needs one."""
+    async def __call__(self, work: Work[T], *, is_long: bool = False) -> T:
+        """Do the work, which begins its own transaction if it needs one."""
         ...
 
 
@@ -162,7 +162,7 @@ class Upkeep:
 
     async def start_over(self) -> None:
         """Drop all cells, so that the daemon fills them again."""
-        await self._write(partial(atomic, start_over_beside_released), is_long=True)
+        await self._write(atomic(start_over_beside_released), is_long=True)
         self.wake()
 
     async def close(self) -> None:
@@ -190,7 +190,7 @@ class Upkeep:
                 self._noted = 0
                 fold = partial(fold_slices, size, self._dialect)
                 self._failed_size = size
-                is_all = await self._write(partial(atomic, fold), is_long=True)
+                is_all = await self._write(atomic(fold), is_long=True)
                 self._failed_size = None
                 took = loop.time() - began
                 limits = self.limits
@@ -218,7 +218,7 @@ class Upkeep:
     async def _set_keys(self) -> None:
         if (wanted := self._wanted) is None:
             return
-        if await self._write(partial(atomic, partial(_set_keys, wanted)), is_long=True):
+        if await self._write(atomic(partial(_set_keys, wanted)), is_long=True):
             parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
             names = ", ".join(each for each in parts if each != CORES_KEY) or "no further label"
             _log.info("the roll-ups are kept by site, group, user, number of cores, and by: %s", names)

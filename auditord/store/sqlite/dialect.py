@@ -208,10 +208,11 @@ class SqliteDialect(StoreDialect):
 
     @override
     def contains(self, key: str, values: Sequence[str]) -> Sql:
+        is_one_of = _is_one_of(values)
         likely = repeat("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
-            f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value {_is_one_of(values)}))",
+            f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value {is_one_of}))",
             (*map(quote_json, values), key, *values),
         )
 

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
-from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -40,7 +39,7 @@ from auditord.store.sqlite.dialect import (
 )
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
-from auditord.store.work import Work, as_json, ask, atomic
+from auditord.store.work import Work, as_json, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
 
@@ -89,9 +88,9 @@ class SqliteRecordStore(RecordStore):
             await store._read(refuse_unfinished_copy(path))
             if recognise is not None:
                 await store._read(await recognise())
-            await store._write(lambda: atomic(lambda: set_counted_keys(counted_keys, others_too=False)))
+            await store._write(atomic(lambda: set_counted_keys(counted_keys, others_too=False)))
             if outbox:
-                await store._write(lambda: atomic(begin_outbox))
+                await store._write(atomic(begin_outbox))
             store.rollups.wake()
         except BaseException:
             await store.close()
@@ -174,14 +173,14 @@ class SqliteRecordStore(RecordStore):
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
         # Values are made here, so that the writer's thread holds the interpreter lock less and others can run.
         values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
-        return await self._database.write(lambda connection: change_in_bulk(connection, bulk, values))
+        return await self._database.write(change_in_bulk, bulk, values)
 
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         del is_long  # it sets network timeouts, which SQLite does not need
-        return await self._database.write(lambda connection: run(connection, make()))
+        return await self._database.write(run, work)
 
     async def _read(self, work: Work[T]) -> T:
-        return await self._database.read(lambda connection: run(connection, work))
+        return await self._database.read(run, work)
 
     async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
@@ -211,7 +210,7 @@ class SqliteRecordStore(RecordStore):
 
 def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     """Compile a query, choosing a plan by the number of records that it may match."""
-    if run(connection, has_none(query.where)):
+    if has_none(connection, query.where):
         query = replace(query, where=AnyOf())
     users = users_wanted(query) if query.order.field is SortField.START else ()  # other orders have an index with users
     if bool(users) and run(connection, have_few(users, query.limit)):
@@ -224,26 +223,19 @@ def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     return compile_query(query, SqliteDialect(), few=few)
 
 
-def has_none(where: Condition) -> Work[bool]:
+def has_none(connection: sqlite3.Connection, where: Condition) -> bool:
     """Return whether the counts show that no record meets a condition, because none has the values that it requires.
 
     Return False if the counts do not tell. No index has the values, so this saves a scan of all records. A key that is
     counted since records were released lacks those of them that have been recalled.
     """
-    if (yield from read_lake()).released_in:
+    if run(connection, read_lake()).released_in:
         return False
-    positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
-    leaves: dict[Leaf, bool] = {}
-    for leaf in fold(where, lambda leaf: (leaf,), _all_leaves, _all_leaves):
-        leaves[leaf] = yield from _is_unknown(leaf, positions)
-    return fold(where, leaves.__getitem__, any, all)
+    positions: Mapping[str, int] = dict(connection.execute(QUERIES["list_counted_keys"]).fetchall())
+    return fold(where, lambda leaf: _is_unknown(connection, leaf, positions), any, all)
 
 
-def _all_leaves(parts: Sequence[tuple[Leaf, ...]]) -> tuple[Leaf, ...]:
-    return tuple(chain.from_iterable(parts))
-
-
-def _is_unknown(leaf: Leaf, positions: Mapping[str, int]) -> Work[bool]:
+def _is_unknown(connection: sqlite3.Connection, leaf: Leaf, positions: Mapping[str, int]) -> bool:
     match leaf:
         case MetaContains(key, value):
             values: Sequence[str] = (value,)
@@ -253,9 +245,9 @@ def _is_unknown(leaf: Leaf, positions: Mapping[str, int]) -> Work[bool]:
             return False
     if key not in positions or not all(map(can_be_there, values)):
         return False
-    if (yield from ask("has_count", key=key, values=as_json(values))):
+    if connection.execute(QUERIES["has_count"], {"key": key, "values": as_json(values)}).fetchone():
         return False
-    unread = yield from unread_values(key, positions[key], SqliteDialect())
+    unread = run(connection, unread_values(key, positions[key], SqliteDialect()))
     return {value for value, _ in unread}.isdisjoint(values)
 
 
@@ -268,7 +260,8 @@ def _take_documents(cursor: sqlite3.Cursor) -> Page[bytes]:
     taken: list[bytes] = []
     size, is_last = 0, False
     while size < PAGE_BYTES and not is_last:
-        rows, is_last = take_page(cursor, _ROWS_AT_ONCE)
+        rows = cursor.fetchmany(_ROWS_AT_ONCE)
+        is_last = len(rows) < _ROWS_AT_ONCE
         documents = [document for (document,) in rows]
         size += sum(map(len, documents))
         taken += documents

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, JobFilter, JobsConfig
-from auditord_builtin.slurm.measurements import lacks_cpu_time
-from auditord_builtin.slurm.merging import RowMerger
+from auditord_builtin.slurm.merging import RowMerger, lacks_cpu_time
 from auditord_builtin.slurm.runs import (
     CONTINUED,
     ELSEWHERE,
@@ -17,6 +16,7 @@ from auditord_builtin.slurm.runs import (
     Run,
     has_no_time,
     parse_state,
+    read_time,
 )
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
 from auditord_hookspecs.mapping import (
@@ -52,12 +52,13 @@ class Converter:
     def convert(self, run: Run) -> Outcome:
         """Convert one run. A run with invalid content is quarantined and never raises."""
         try:
-            state, start = run.state, run.allocation["Start"]
-            if has_no_time(start):
+            state = run.state
+            start: str | None = run.allocation["Start"]
+            if has_no_time(run.allocation["Start"]):
                 # If a run was requeued before the database had its start, its row never gets one (seen with Slurm
                 # 22.05), but its steps still have theirs.
                 known = [step["Start"] for step in run.steps if not has_no_time(step["Start"])]
-                start = min(known, key=mapping.parse_instant, default=start)
+                start = min(known, key=mapping.parse_instant, default=None)
             if self._never_started(run.allocation, state, start):
                 return Skipped("never started")
             if state == ELSEWHERE:
@@ -70,7 +71,7 @@ class Converter:
             raw = raw_of(run, steps_asked=self._reads_steps)
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
-    def _never_started(self, row: Row, state: str, start: str) -> bool:
+    def _never_started(self, row: Row, state: str, start: str | None) -> bool:
         """Return True if the run had no nodes, or never began on them.
 
         A run without a start that must have run all the same is not one of these: the conversion quarantines it.
@@ -79,12 +80,12 @@ class Converter:
         considered the job, sacct prints the time of the cancellation as start and end (seen with Slurm 22.05).
         """
         had_nodes = row["NodeList"] not in _NO_NODES
-        if has_no_time(start):
+        if start is None:
             must_have_run = state in _RAN or not (is_missing(used := row.get(CPU_TIME, "")) or is_zero(used))
             return not had_nodes or (self._reads_steps and not must_have_run)
         return not had_nodes and row["Start"] == row["End"]
 
-    def _make_record(self, run: Run, state: str, start_text: str) -> Converted:
+    def _make_record(self, run: Run, state: str, start_text: str | None) -> Converted:
         config = self._config
         start, stop = _began_at(run, start_text), run.end
         if stop is None and state in OVER:
@@ -126,20 +127,19 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
     return [(names, read) for allowed, read in filters if (names := frozenset(allowed))]
 
 
-def _began_at(run: Run, text: str) -> datetime:
+def _began_at(run: Run, text: str | None) -> datetime:
     """Return the time since which the run held the resources of this row: its start or submission, whichever is later.
 
     A resized job continues in another row, which keeps the start but has the time of the resizing as its submission
     (seen with Slurm 22.05). In all other rows, the submission precedes the start.
     """
-    submitted = run.allocation["Submit"]
-    if has_no_time(text):
+    if text is None:
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct reports no start; its steps may have one, "
             "but they are only read for components such as MaxRSS"
         )
-    start = mapping.parse_instant(text)
-    return start if has_no_time(submitted) else max(start, mapping.parse_instant(submitted))
+    start, submitted = mapping.parse_instant(text), read_time(run.allocation["Submit"])
+    return start if submitted is None else max(start, submitted)
 
 
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
@@ -147,7 +147,7 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
 
     ``Elapsed`` counts from the start of the job, even if the job was resized.
     """
-    text, began = row["Elapsed"], start if has_no_time(row["Start"]) else mapping.parse_instant(row["Start"])
+    text, began = row["Elapsed"], read_time(row["Start"]) or start
     try:
         return max(start, began + timedelta(seconds=float(parse_duration(text))))
     except OverflowError as error:

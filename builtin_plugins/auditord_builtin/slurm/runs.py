@@ -84,6 +84,15 @@ def has_no_time(text: str) -> bool:
     return text == "0" or is_missing(text)
 
 
+def read_time(text: str) -> datetime | None:
+    """Return the time, or None if it is unknown.
+
+    Raises:
+        InvalidRecord: the text is not a time.
+    """
+    return None if has_no_time(text) else parse_instant(text)
+
+
 class Table(msgspec.Struct, frozen=True):
     """Rows, each a mapping of columns to texts, and unreadable lines."""
 
@@ -130,8 +139,7 @@ class Run(msgspec.Struct, frozen=True):
         Raises:
             InvalidRecord: the end cannot be read.
         """
-        text = self.allocation["End"]
-        return None if has_no_time(text) else parse_instant(text)
+        return read_time(self.allocation["End"])
 
 
 def job_of_step(job_id: str) -> str | None:
@@ -213,20 +221,17 @@ def find_runs(table: Table, window: Window | None) -> Found:
         elif window is None:
             if not item.is_over:
                 runs[item.key] = item
-        elif not item.has_no_end:
-            if _ends_within(item, window):
-                runs[item.key] = item
-        elif item.is_over:
-            endless[item.key] = item
         else:
-            unfinished += 1
+            try:
+                end = item.end
+            except InvalidRecord:  # the conversion reports it
+                runs[item.key] = item
+                continue
+            if end is not None:
+                if window.start <= end < window.stop:
+                    runs[item.key] = item
+            elif item.state in OVER:
+                endless[item.key] = item
+            else:
+                unfinished += 1
     return Found(runs, unfinished, broken, endless)
-
-
-def _ends_within(run: Run, window: Window) -> bool:
-    """Return True if the run ended within the window, or if its end is unreadable, which the conversion reports."""
-    try:
-        end = run.end
-    except InvalidRecord:
-        return True
-    return end is None or window.start <= end < window.stop

@@ -192,8 +192,8 @@ class MemoryRecordStore(RecordStore):
             raise outcome
         return outcome
 
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        return self._database.run(make())
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
+        return self._database.run(work)
 
     async def _read(self, work: Work[T]) -> T:
         return self._database.run(work)

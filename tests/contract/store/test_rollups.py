@@ -331,10 +331,10 @@ async def happen(store: RecordStore, event: Event) -> None:
             if waits:
                 await folded(store)
         case Fold(limit):
-            await (store.rollups.fold() if limit is None else store._write(lambda: atomic(lambda: fold(store, limit))))
+            await (store.rollups.fold() if limit is None else store._write(atomic(lambda: fold(store, limit))))
         case Fail():
             with suppress(Killed):
-                await store._write(lambda: atomic(lambda: fail(store)))
+                await store._write(atomic(lambda: fail(store)))
         case StartOver():
             await store.rollups.start_over()
         case _:
@@ -621,7 +621,7 @@ async def test_two_daemons_fold_while_records_come_change_and_go(stores: StoreFa
 
     async def kept_up(store: RecordStore) -> None:
         for _ in range(20):
-            await store._write(lambda: atomic(lambda: fold(store, 7)))
+            await store._write(atomic(lambda: fold(store, 7)))
             await store.aggregate(QUERIES[1])
 
     async with stores() as store, stores() as other:
@@ -640,7 +640,7 @@ async def test_slices_are_bounded(store: RecordStore) -> None:
         await put(store, job(number))
     await settled(store)
     slices = 1
-    while not await store._write(lambda: atomic(lambda: fold(store, 3))):
+    while not await store._write(atomic(lambda: fold(store, 3))):
         slices += 1
         await check(store)
     assert slices >= 20 / 3

@@ -122,16 +122,16 @@ async def test_a_queue_that_is_found_empty_is_occupied_no_more(tmp_path: Path, c
 async def test_a_generation_that_the_store_has_counts_once_the_file_has_it(tmp_path: Path, clock: Clock) -> None:
     async with Spool.opened(tmp_path, clock) as spool:
         spool.reach(5)
-        assert (await spool.generation()).number == 0
+        assert spool.generation.number == 0
         await spool.settle("local", [], {})
-        assert (await spool.generation()).number == 5
+        assert spool.generation.number == 5
     async with Spool.opened(tmp_path, clock) as spool:
-        assert (await spool.generation()).number == 5
+        assert spool.generation.number == 5
         spool.reach(7)
         await spool.keep_generation()
-        assert (await spool.generation()).number == 7
+        assert spool.generation.number == 7
     async with Spool.opened(tmp_path, clock) as spool:
-        assert (await spool.generation()).number == 7
+        assert spool.generation.number == 7
 
 
 async def test_a_batch_without_checkpoint_leaves_it(spool: Spool) -> None:

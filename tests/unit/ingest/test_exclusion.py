@@ -5,7 +5,7 @@ import anyio.lowlevel
 import pytest
 
 from auditord.ingest.service import Claims
-from auditord.spool.tables import Occupancy
+from auditord.spool.spool import Occupancy
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast, get_args
 
 import pytest
 
@@ -26,8 +26,7 @@ from auditord.ingest import Pairing, StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import MIGRATIONS
 from auditord.store import Verdict
-from auditord.store.daemons import follows
-from auditord.store.store import RecordStore
+from auditord.store.store import RecordStore, follows
 from auditord.store.work import Statement
 from auditord.testing import make_record
 from auditord_hookspecs import Insert, Record
@@ -35,6 +34,7 @@ from auditord_hookspecs import Insert, Record
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Fault: TypeAlias = Literal["", "fails", "loses its answer", "fails, but a crash leaves it on the disk"]
 Part: TypeAlias = Literal["store", "spool"]
 
@@ -178,12 +178,12 @@ class StandInDatabase:
         self.file = file
         self.left = left
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         fault = self._choices.fault("write of the spool")
         if fault == "fails":
             raise StoreUnavailable("full")
         self._load()
-        result, after = work(self._connection), self._saved()
+        result, after = work(self._connection, *args), self._saved()
         if fault == "fails, but a crash leaves it on the disk":
             self.left = after
             raise StoreUnavailable("input/output error")

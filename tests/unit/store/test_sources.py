@@ -1,7 +1,7 @@
 """Numbers for principals and scores: looked up once, given in the order of asking, and nobody waits in a long line."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,12 +34,12 @@ class Tables:
         self.going = asyncio.Event()
         self.going.set()
 
-    async def look_up(self, make: Callable[[], Work[Any]]) -> Any:
+    async def look_up(self, work: Work[Any]) -> Any:
         self.asked += 1
         await self.going.wait()
         if self.fault is not None:
             raise self.fault
-        work, answer = make(), None
+        answer = None
         try:
             while True:
                 answer = self._answer(work.send(answer))

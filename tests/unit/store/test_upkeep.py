@@ -24,12 +24,11 @@ async def test_a_slice_that_takes_too_long_is_halved_until_it_does_not(monkeypat
             raise StoreUnavailable("canceling statement due to statement timeout")
         return True
 
-    async def write(make: Callable[[], Work[Any]], *, is_long: bool = False) -> Any:  # Any: what the work returns
+    async def write(work: Work[Any], *, is_long: bool = False) -> Any:  # Any: what the work returns
         assert is_long
-        steps = make()
         try:
             while True:
-                next(steps)
+                next(work)
         except StopIteration as ended:
             return ended.value
 

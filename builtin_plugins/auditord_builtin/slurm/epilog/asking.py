@@ -21,8 +21,8 @@ from auditord_builtin.slurm.runs import (
     RESIZING,
     Run,
     group_runs,
-    has_no_time,
     parse_state,
+    read_time,
 )
 from auditord_hookspecs import (
     CollectorContext,
@@ -134,14 +134,11 @@ async def _runs_within(
 
 def _start_of_resized(run: Run) -> datetime | None:
     """Return the start of the job if this is its row after a resizing, whose submission is the time of the resizing."""
-    start, submitted = run.allocation["Start"], run.allocation["Submit"]
-    if has_no_time(start) or has_no_time(submitted):
-        return None
     try:
-        began = parse_instant(start)
-        return began if began < parse_instant(submitted) else None
+        start, submitted = read_time(run.allocation["Start"]), read_time(run.allocation["Submit"])
     except InvalidRecord:  # the conversion reports it
         return None
+    return None if start is None or submitted is None or start >= submitted else start
 
 
 def _settle_by_database(
@@ -185,11 +182,11 @@ def _lacks_its_end(run: Run, note: JobNote) -> bool:
 
 def _began_before(run: Run, note: JobNote) -> bool:
     """Return False only if the run is known to have started later; the conversion reports an unreadable start."""
-    start = run.allocation["Start"]
     try:
-        return has_no_time(start) or parse_instant(start) <= note.noted
+        start = read_time(run.allocation["Start"])
     except InvalidRecord:
         return True
+    return start is None or start <= note.noted
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
