@@ -136,7 +136,11 @@ def _share(total: int, counted: _Counted, window: Window | None) -> int:
     start, stop = counted.record.start_time, counted.stop
     whole = (stop - start) // _MICROSECOND
     reached = [
-        total * 10**6 if moment >= stop else max(total * 10**6 * ((moment - start) // _MICROSECOND), 0) // whole
+        total * 10**6
+        if moment >= stop
+        else 0
+        if moment <= start
+        else total * 10**6 * ((moment - start) // _MICROSECOND) // whole
         for moment in (window.start, window.stop)
     ]
     return reached[1] - (0 if window.start <= start else reached[0])
