@@ -61,6 +61,15 @@ def never_started(jobs: SlurmJobs) -> list[str]:
     return [row["JobID"] for _, row in runs_of(jobs) if not has_started(row)]
 
 
+OUTCOMES: Final = {
+    "CANCELLED": "cancelled",
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "REQUEUED": "requeued",
+    "TIMEOUT": "timeout",
+}
+
+
 def expected_records(jobs: SlurmJobs, prefix: str = "slurm", site: str = "NOT_CONFIGURED") -> dict[str, Plain]:
     """The record of every run that started, by the id that it must have."""
     started = [(kind, row) for kind, row in runs_of(jobs) if has_started(row)]
@@ -83,6 +92,7 @@ def _record(jobs: SlurmJobs, kind: str, row: Row, prefix: str, site: str) -> Pla
             "group_id": [row["Group"]],
             "partition": [row["Partition"]],
             "state": [row["State"]],
+            "outcome": [OUTCOMES[row["State"].split()[0]]],
             **_free_texts(jobs.ids[kind]),
         },
     }
