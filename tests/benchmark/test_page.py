@@ -53,12 +53,12 @@ PAGES: Final = (
     "/operations",
 )
 LATE: Final = (
-    "/usage?period=12-months&by=VO&label=queue=long",
-    "/usage?period=12-months&by=user&label=VO=atlas",
-    "/usage?period=12-months&by=size&label=VO=atlas",
+    "/usage?period=12-months&by=VO&meta[queue][c][]=long",
+    "/usage?period=12-months&by=user&meta[VO][c][]=atlas",
+    "/usage?period=12-months&by=size&meta[VO][c][]=atlas",
     "/usage?period=12-months&by=other",
     "/jobs?sort_by[desc]=runtime",
-    "/jobs?label=VO=none",
+    "/jobs?meta[VO][c][]=none",
 )
 """Pages made of the records, whose rest may come later than their frame."""
 OF_ZONE: Final = (
