@@ -69,7 +69,10 @@ def open_files(paths: Sequence[str], records: Sequence[int], schema: Any, filesy
 
 def _unreadable(path: str, error: BaseException) -> LakeDamaged:
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return LakeDamaged(f"A data file of the lake cannot be read: {path} ({text:.400}). Restore it from a backup.")
+    return LakeDamaged(
+        f"A data file of the lake cannot be read: {path} ({text:.400}). If other files of the storage can be read, "
+        "restore it from a backup."
+    )
 
 
 def _blame_count(path: str, found: int, expected: int) -> LakeDamaged:
