@@ -1,4 +1,4 @@
-"""AUDITOR's own configuration of its Slurm collector, imported: the same ids, labels and components as AUDITOR's."""
+"""AUDITOR's own configuration of its Slurm collector, imported: the same ids, labels and components as AUDITOR's, and the outcome."""
 
 import json
 from pathlib import Path
@@ -135,6 +135,7 @@ def auditors_record(row: Row, jobs: SlurmJobs) -> Plain:
             "site_id": ["SITE-LONG" if on_long else "SITE-REST"],
             "user_id": [row["User"]],
             "group_id": [row["Group"]],
+            "outcome": [row["State"].lower()],  # ours
             **{key: [value] for key, value in labels.items()},
         },
     }

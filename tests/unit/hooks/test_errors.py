@@ -25,7 +25,7 @@ TEXTS_OF_OTHERS: Final = {
     "AnsweredError", "HttpError",  # roots, which are not raised themselves
     "Answered", "ConnectionFailed", "HttpStatusError", "InvalidHttpAnswer", "Refused",
     "RecipientBusy", "RecipientRefused", "ServerFailed",  # what the other end says
-    "CertificateUntrusted", "NotDelivered", "RecordsRejected", "StoreMisconfigured", "TurnLost",  # several texts
+    "CertificateUntrusted", "NotDelivered", "RecordsRejected", "StoreMisconfigured",  # several texts
 }  # fmt: skip
 
 
