@@ -1,4 +1,4 @@
-"""AUDITOR's own configuration of its Slurm collector, imported: the same ids, labels and components as AUDITOR's, and the outcome."""
+"""AUDITOR's configuration of its Slurm collector, imported: the ids, labels and components of AUDITOR's, and the outcome."""
 
 import json
 from pathlib import Path
