@@ -1,4 +1,4 @@
-"""AUDITOR's configuration of its Slurm collector, imported: the ids, labels and components of AUDITOR's, and the outcome."""
+"""AUDITOR's configuration of its Slurm collector, imported: AUDITOR's ids, labels and components, and the outcome."""
 
 import json
 from pathlib import Path
