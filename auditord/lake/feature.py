@@ -94,6 +94,10 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         except ConfigurationError as error:
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
+        try:
+            lake.table.check_rows()
+        except StoreUnavailable as error:
+            yield Finding(Severity.FAILURE, "rows", str(error), "see the message")
     for name, count in sorted(unaccounted.items()):
         text = f"{counted(count, 'row')} under the name {name or '(none)'} did not come from a batch of that daemon"
         yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")

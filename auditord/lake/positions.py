@@ -1,6 +1,6 @@
 """Positions of the daemons in the lake: how far each has synced, kept in the summary of each snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -52,11 +52,22 @@ def positions_of(table: Table) -> Mapping[str, LakePosition]:
 
 def newest_with_positions(table: Table) -> Snapshot | None:
     """Return the newest snapshot that has positions, or None."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None and POSITIONS not in properties_of(snapshot):
-        parent = snapshot.parent_snapshot_id
+    return next((each for each in newest_first(table) if POSITIONS in properties_of(each)), None)
+
+
+def newest_first(table: Table) -> Iterator[Snapshot]:
+    """Yield the newest snapshot and those before it, as far as the table has them.
+
+    Raises:
+        ValueError: a snapshot follows itself.
+    """
+    snapshot, left = table.current_snapshot(), len(table.metadata.snapshots)
+    while snapshot is not None:
+        if left == 0:
+            raise ValueError(f"snapshot {snapshot.snapshot_id} follows itself")
+        yield snapshot
+        parent, left = snapshot.parent_snapshot_id, left - 1
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return snapshot
 
 
 def properties_of(snapshot: Snapshot) -> Mapping[str, str]:

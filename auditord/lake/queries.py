@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
 from auditord.lake.engines import Chosen, Engine, Work
-from auditord.lake.positions import positions_of
+from auditord.lake.positions import newest_first, positions_of
 from auditord.lake.reading import count_released
 from auditord.lake.table import LakeTable
 from auditord.store.lake import Days, LakeOvertaken, LakeRecord, LakeState, Released, ReleasedRow
@@ -175,9 +175,7 @@ class LakeReader:
 
     def _refuse_older(self, table: Table, state: LakeState) -> None:
         """Raise LakeOvertaken if the newest snapshot does not follow the store's, unless that can no longer be told."""
-        snapshot = table.current_snapshot()
-        while snapshot is not None and (snapshot.sequence_number or 0) > state.sequence:
-            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+        snapshot = next((each for each in newest_first(table) if (each.sequence_number or 0) <= state.sequence), None)
         if snapshot is not None and snapshot.snapshot_id != state.snapshot_id:
             raise LakeOvertaken(
                 f"The lake {self._table.location} was set back: its newest snapshot does not follow "

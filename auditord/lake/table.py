@@ -446,6 +446,11 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
+    def check_rows(self) -> None:
+        """Raise LakeMiscounted if another program has deleted or added rows of any daemon."""
+        with self.load() as table:
+            self.counts.refuse_changed(table, None)
+
     def check_released(self, daemon: str, released: Released) -> None:
         """Raise LakeMiscounted unless the newest snapshot has a row for each released record of a daemon."""
         with self.load() as table:

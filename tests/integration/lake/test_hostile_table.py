@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
@@ -126,6 +127,17 @@ async def test_the_files_are_opened_with_the_settings_of_the_operator_alone(tabl
 async def test_another_location_is_refused(table: LakeTable, tmp_path: Path) -> None:
     change(table, lambda metadata: metadata.update({"location": (tmp_path / "elsewhere").as_uri()}))
     with pytest.raises(LakeRefused, match=r"elsewhere.*lake\.warehouse"):
+        await ask(table, tmp_path)
+
+
+async def test_a_snapshot_that_follows_itself_does_not_hang(table: LakeTable, tmp_path: Path) -> None:
+    def edit(metadata: dict[str, Any]) -> None:
+        for snapshot in metadata["snapshots"]:
+            snapshot["parent-snapshot-id"] = metadata["current-snapshot-id"]
+            snapshot["summary"] = {"operation": "append"}
+
+    change(table, edit)
+    with anyio.fail_after(60), pytest.raises(LakeRefused, match="follows itself"):
         await ask(table, tmp_path)
 
 
@@ -244,8 +256,7 @@ def text(value: bytes) -> bytes:
 
 def rewrite_avro(file: Path, change: Callable[[dict[str, str]], object], entries: int, block: bytes) -> None:
     """Write an Avro file with the changed header of a file and one block."""
-    opened: Any = AvroFile(PyArrowFileIO().new_input(str(file)))  # Any: pyiceberg types its records as generic
-    with opened as original:
+    with AvroFile[Record](PyArrowFileIO().new_input(str(file))) as original:
         header = original.header
     meta = dict(header.meta)
     change(meta)
