@@ -57,18 +57,20 @@ class World:
 
     async def ask(self) -> Aggregates:
         """Sum up the newest snapshot as a daemon does."""
-        return await self.reader.aggregate(BY_MONTH, await self.store.released())
+        return await self.reader.aggregate(BY_MONTH, await self.store.list_released())
 
     def theirs(self) -> Table:
         """The table, as another program opens it."""
         at = {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": self.folder.as_uri()}
         return load_catalog("auditord", type="sql", **at).load_table("auditord.lake")
 
-    def location(self) -> str:
+    def catalog(self) -> tuple[str, str]:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:
-            [[location]] = catalog.execute("SELECT metadata_location FROM iceberg_tables")
+            [(now, before)] = catalog.execute(
+                "SELECT metadata_location, previous_metadata_location FROM iceberg_tables"
+            )
         catalog.close()
-        return str(location)
+        return now, before
 
     def set_back(self, location: str) -> None:
         with sqlite3.connect(self.folder / "catalog.db") as catalog:
@@ -124,7 +126,7 @@ async def test_deleted_released_rows_make_no_sum_too_small(world: World, *, is_f
     with pytest.raises(LakeMiscounted, match="deleted 2"):
         await world.ask()
     with pytest.raises(LakeMiscounted, match="deleted 2"):
-        async with world.reader.stream(RecordQuery(), await world.store.released()):
+        async with world.reader.stream(RecordQuery(), await world.store.list_released()):
             pass
     with pytest.raises(LakeMiscounted, match=rf"{RELEASED - 2} of {RELEASED} records.*deleted 2 rows.*lake verify"):
         await world.run()
@@ -187,7 +189,7 @@ async def test_rows_of_another_name_refuse_the_sums_of_all_and_not_those_of_this
 async def test_a_table_that_was_set_back_is_noticed_and_the_next_run_syncs_again(
     world: World, *, by_catalog: bool
 ) -> None:
-    before, location = world.theirs().current_snapshot(), world.location()
+    before, (location, _) = world.theirs().current_snapshot(), world.catalog()
     assert before is not None
     new = [job(number, start_time=START + number * DAY) for number in range(80, 90)]
     await world.store.add_all(new, SENT, Duplicates.SAME_RUN, atomic=True)
@@ -208,5 +210,5 @@ async def test_the_count_of_released_rows_reads_no_data_file(world: World, monke
         raise AssertionError("a data file was read")
 
     monkeypatch.setattr("auditord.lake.data_files.LakeScan.to_table", fail)
-    world.table.check_released(NAME, replace(await world.store.released(), recalled=frozenset()))
+    world.table.check_released(NAME, replace(await world.store.list_released(), recalled=frozenset()))
     await world.ask()

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
@@ -256,7 +255,8 @@ def text(value: bytes) -> bytes:
 
 def rewrite_avro(file: Path, change: Callable[[dict[str, str]], object], entries: int, block: bytes) -> None:
     """Write an Avro file with the changed header of a file and one block."""
-    with AvroFile[Record](PyArrowFileIO().new_input(str(file))) as original:
+    opened: Any = AvroFile(PyArrowFileIO().new_input(str(file)))  # Any: pyiceberg types its records as generic
+    with opened as original:
         header = original.header
     meta = dict(header.meta)
     change(meta)
