@@ -11,6 +11,7 @@ import msgspec
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
+from auditord.lake.manifests import LakeRefused
 from auditord.lake.positions import positions_of
 from auditord.lake.reading import count_marked, stream_rows
 from auditord.store.lake import LakeMiscounted, LakeState, Released
@@ -66,6 +67,12 @@ class RowCounts:
         if snapshot is None:
             return
         manifests = snapshot.manifests(table.io)
+        for each in manifests:
+            if len(table.io.new_input(each.manifest_path)) != each.manifest_length:
+                raise LakeRefused(
+                    f"The manifest {each.manifest_path} of the lake does not have the size with which it was written: "
+                    "another program has replaced it. Restore it from a backup."
+                )
         rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in manifests)
         if rows == sum(each.rows for each in positions.values()):
             return

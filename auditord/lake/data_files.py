@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from typing_extensions import override
 
@@ -48,20 +50,26 @@ class LakeScan(ArrowScan):
         return rows
 
 
-def open_files(paths: Sequence[str], records: Sequence[int], schema: Any, filesystem: Any) -> Any:  # Any: pyarrow's
-    """Return Parquet files as a pyarrow Dataset, after their numbers of rows were compared with the expected ones.
+def open_files(paths: Sequence[str], files: Sequence[DataFile], schema: Any, filesystem: Any) -> Any:  # Any: pyarrow's
+    """Return Parquet files as a pyarrow Dataset, after their numbers of rows were compared with those of the table.
 
-    This reads the ends of the files only.
+    This reads the ends of the files only. Sizes are compared on this host, where they cost nothing.
 
     Raises:
         LakeDamaged: a file cannot be read or has other rows.
     """
     try:
+        for path, file in zip(paths, files, strict=True) if filesystem.type_name == "local" else ():
+            if Path(path).stat().st_size != file.file_size_in_bytes:
+                raise LakeDamaged(
+                    f"The data file {path} of the lake does not have the size with which it was written: another "
+                    "program has replaced it. Restore it from a backup."
+                )
         dataset = _datasets.dataset(paths, schema, format="parquet", filesystem=filesystem)
-        if dataset.count_rows() != sum(records):
-            for fragment, expected in zip(dataset.get_fragments(), records, strict=True):
-                if (found := fragment.count_rows()) != expected:
-                    raise _blame_count(fragment.path, found, expected)
+        if dataset.count_rows() != sum(file.record_count for file in files):
+            for fragment, file in zip(dataset.get_fragments(), files, strict=True):
+                if (found := fragment.count_rows()) != file.record_count:
+                    raise _blame_count(fragment.path, found, file.record_count)
     except _UNREADABLE as error:
         raise _unreadable(f"one of {len(paths):,}", error) from error
     return dataset

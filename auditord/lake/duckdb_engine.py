@@ -159,7 +159,7 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
             "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
         )
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
-    files = {task.file.file_path: task.file.record_count for task in tasks}  # a file may match several conditions
+    files = {task.file.file_path: task.file for task in tasks}  # a file may match several conditions
     located = [io.parse_location(file, io.properties) for file in files]
     paths = [path for _, _, path in located]
     if not paths:

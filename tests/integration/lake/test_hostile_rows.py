@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from auditord.lake.data_files import LakeDamaged
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.manifests import LakeRefused
 from auditord.lake.positions import POSITIONS, positions_of
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
@@ -147,6 +149,22 @@ async def test_a_data_file_that_is_listed_twice_is_noticed(world: World) -> None
     with theirs.transaction() as transaction, transaction.update_snapshot().fast_append() as files:
         files.append_data_file(first.file)
     with pytest.raises(LakeMiscounted, match=f"added {first.file.record_count}"):
+        await world.ask()
+
+
+async def test_data_files_that_were_exchanged_are_named(world: World) -> None:
+    one, other, *_ = sorted(world.folder.rglob("*.parquet"))
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+    with pytest.raises(LakeDamaged, match=r"\.parquet of the lake does not have the size"):
+        await world.store.aggregate(ONE_BY_ONE)
+
+
+async def test_a_manifest_that_was_replaced_by_an_earlier_one_is_named(world: World) -> None:
+    by_age = sorted(world.folder.rglob("*-m*.avro"), key=lambda each: each.stat().st_mtime)
+    by_age[-1].write_bytes(by_age[0].read_bytes())
+    with pytest.raises(LakeRefused, match=by_age[-1].name):
         await world.ask()
 
 
