@@ -89,6 +89,7 @@ _DAMAGED: Final = (
     ArithmeticError,
     MemoryError,
     RecursionError,
+    SystemError,
     ResolveError,
     TypeError,
     zlib.error,
@@ -283,6 +284,12 @@ def _refuse_steering(table: Table, location: str) -> None:
         raise LakeRefused(
             f"The table of the lake {location} has columns that were removed, renamed or exchanged, or have another "
             f"type: {', '.join(changed)}. Find out who changed them, and restore the catalog from its backup."
+        )
+    main = table.metadata.refs.get("main")
+    if main is not None and main.snapshot_id != table.metadata.current_snapshot_id:
+        raise LakeRefused(
+            f"The table of the lake {location} has two newest snapshots, {main.snapshot_id} of its branch main and "
+            f"{table.metadata.current_snapshot_id}: find out who changed its metadata, and restore the catalog."
         )
     if table.location().rstrip("/") != location.rstrip("/"):
         raise LakeRefused(

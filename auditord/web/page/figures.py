@@ -230,14 +230,15 @@ class Figures(msgspec.Struct, frozen=True):
         """Return the figure that is 100 % in a report's shares; None if there are no shares.
 
         It is the report's total, but for senders with a role that shows only some records the sum over all records of
-        the period, if the role has ``totals``. That sum has no other filter, so that it never shows a single user's.
+        the period, if the role has ``totals``. That sum has no other filter, so that it never shows a single user's,
+        and is of days of the page's time zone, since those of another would differ by an hour's jobs.
         """
         question, principal = report.question, principal_of(request)
         if question.measures[0].ratio:
             return None
         if principal is None or principal.visible() is None:
             return report.total[0]
-        if self.of_lake or (aggregate := self.totals(request)) is None:
+        if self.of_lake or question.zone != self.zone or (aggregate := self.totals(request)) is None:
             return None
         everything = replace(question, by=None, then=None, bin=None, filters=(), among=AllOf(), labels=None)
         async with self.places.few(client_key(request), aggregate, everything.query()) as found:

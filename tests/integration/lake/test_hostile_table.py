@@ -141,6 +141,24 @@ async def test_a_snapshot_that_follows_itself_does_not_hang(table: LakeTable, tm
         await ask(table, tmp_path)
 
 
+async def test_two_newest_snapshots_are_refused_before_a_run_adds_all_rows_again(table: LakeTable) -> None:
+    def edit(metadata: dict[str, Any]) -> None:
+        main = metadata["refs"]["main"]["snapshot-id"]
+        other = next(each["snapshot-id"] for each in metadata["snapshots"] if each["snapshot-id"] != main)
+        metadata["current-snapshot-id"] = other
+
+    change(table, edit)
+    with pytest.raises(LakeRefused, match="two newest snapshots"):
+        table.partitions()
+
+
+async def test_a_cut_manifest_is_refused(table: LakeTable) -> None:
+    file = manifest_of(table)
+    os.truncate(file, file.stat().st_size - 200)
+    with pytest.raises(LakeRefused, match="cannot be used"):
+        table.partitions()
+
+
 def named(table: LakeTable, where: str) -> Callable[[dict[str, Any]], object]:
     def edit(metadata: dict[str, Any]) -> None:
         for snapshot in metadata["snapshots"]:

@@ -147,6 +147,8 @@ def test_the_share_of_a_leader_is_of_all_records_of_the_period(site: Mapping[str
         assert cells is not None
         assert abs(float(cells[2]) - 100 * float(cells[1]) / 60) < 0.06, filters
         assert ("bob" in text, "atlas" in text) == (False, False)
+    elsewhere = site["totals"].get("/usage?by=group&period=7-days&timezone=Etc/GMT-1").text
+    assert "Share" not in re.sub(r"<(script|style).*?</\1>", "", elsewhere, flags=re.DOTALL), "it would tell an hour's"
     nobody = site["totals"].get("/usage?by=group&period=7-days&user=bob").text
     assert "No record stopped in this period." in nobody
 
