@@ -29,7 +29,7 @@ from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
@@ -338,6 +338,9 @@ def _write_pledge(answered: Answered) -> None:
     share = use_of_pledge(answered.pledges, question, (), answered.report.total[0])
     if amount and share is not None:
         say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
+    rows = [] if question.bin else [row.labels for row in answered.report.rows]
+    if remark := remark_on_pledges(answered.pledges, question, rows):
+        say(f"remark: {remark}", err=True)
 
 
 def _by_bins(report: Report) -> Table:

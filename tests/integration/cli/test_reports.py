@@ -114,7 +114,10 @@ def test_files_go_to_standard_output(site: Site, form: str, begin: bytes) -> Non
 def test_tables_and_charts_are_readable(site: Site) -> None:
     table = site.run("report", "usage", *SPAN)
     assert table.stdout.split("\n")[-2].split() == ["total", "16.0", "16.0", "8.0", "40.0"]
-    assert "Pledge 720 core h: 5.6 % used" in table.stderr
+    covered = "pledge covers only part of the period: KIT, 1 Mar 2026 to 30 Mar 2026"
+    assert ("% used" in table.stderr, covered in table.stderr) == (False, True)
+    march = site.run("report", "usage", *SPAN[:3], "2026-03-31").stderr
+    assert ("Pledge 720 core h: 2.8 % used" in march, covered in march) == (True, False)
     chart = site.run("report", "usage", *SPAN, "--output", "chart")
     assert "2026-04-01  █" in chart.stdout
     worst = site.run("report", "efficiency", *SPAN, "--worst", "1", "--output", "table")
