@@ -41,6 +41,8 @@ def job(number: int) -> Record:
     return Record(f"job/{number}", start, (Component("Cores", cores, ()), cpu), stop, meta)
 
 
+PATHS: Final = (USAGE, f"{USAGE}.csv", JOBS, f"{JOBS}.json", MY)
+
 FINISHED: Final = [job(number) for number in range(60)]
 RECORDS: Final = [*FINISHED, Record("open/1", NOW - timedelta(hours=3), (), None, {"user_id": ("alice",)})]
 BEGIN: Final = NOW - timedelta(days=70)
@@ -197,6 +199,8 @@ def some_of(links: Sequence[str]) -> Sequence[str]:
         "/jobs?",
         "/jobs?period=90-days&limit=20&",
         "/my?period=90-days&",
+        f"/usage?from={BEGIN:%Y-%m-%d}&to={END:%Y-%m-%d}&bin=none&",
+        f"/jobs?from={BEGIN:%Y-%m-%d}&",
     ],
 )
 @filters
@@ -263,6 +267,11 @@ def test_each_filter_is_named_above_the_figures_and_can_be_removed(alice: Browse
         ("/my?open=true", "usage is of finished jobs: remove the filter"),
         ("/jobs?source=lake", "this page takes no 'source'"),
         ("/my?measure=jobs", "this page takes no 'measure'"),
+        *(
+            (f"{path}?period=last-month&{day}=2026-10-05", "give 'period', or")
+            for path in PATHS
+            for day in ("from", "to")
+        ),
         ("/?group=belle", "the overview has neither filters nor another period"),
         ("/usage?meta[VO][like]=x", "unknown operator 'like'"),
     ],
@@ -270,6 +279,16 @@ def test_each_filter_is_named_above_the_figures_and_can_be_removed(alice: Browse
 def test_what_a_page_cannot_take_is_refused(alice: Browser, path: str, reason: str) -> None:
     got = alice.get(path)
     assert (got.status, reason in unescape(got.text)) == (400, True)
+
+
+@pytest.mark.parametrize("start", [USAGE, JOBS, MY])
+def test_dates_in_a_form_count_instead_of_its_period(alice: Browser, start: str) -> None:
+    fields = [*Page(get(alice, f"{start}?period=last-month").text).fields, ("from", "2026-10-05")]
+    assert ("period", "last-month") in fields
+    sent = alice.get(f"{start}?{urlencode([each for each in fields if each != ('from', '')])}")
+    shown = dict(read_view(urlsplit(sent.location or "").query, start).given)
+    assert (shown.get("from"), shown.get("period")) == ("2026-10-05", None)
+    assert get(alice, sent.location or "").status == 200
 
 
 def test_a_list_of_open_jobs_says_that_they_have_no_usage_yet(alice: Browser) -> None:
