@@ -231,7 +231,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                    "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
+                    "moves": moves(view, window, now.date()),
                     "table": self._table(report, view, pledges, whole),
                     "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
