@@ -27,7 +27,7 @@ from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
-from auditord.reporting.measures import DEFAULT_SCORE
+from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
@@ -333,11 +333,11 @@ def write_table(answered: Answered, most: int | None) -> None:
 
 
 def _write_pledge(answered: Answered) -> None:
-    question = answered.report.question
+    question, measure = answered.report.question, answered.report.question.measures[0]
     amount = None if question.window is None else sum_pledges(answered.pledges, question, question.window)
     share = use_of_pledge(answered.pledges, question, (), answered.report.total[0])
     if amount and share is not None:
-        say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
+        say(f"Pledge {text(amount)} {measure.unit}: {format_figure(Figure(share), measure)} % used", err=True)
     rows = [] if question.bin else [row.labels for row in answered.report.rows]
     if remark := remark_on_pledges(answered.pledges, question, rows):
         say(f"remark: {remark}", err=True)
@@ -370,7 +370,8 @@ def _by_measures(answered: Answered, most: int | None) -> Table:
     table = new_table(" · ".join(report.question.groups), *titles, *(["Pledge used (%)"] if has_pledges else []))
     for at, ((name, row), share) in enumerate(zip(rows, used, strict=True)):
         is_total = at == len(report.rows)
-        cells = [] if not has_pledges else ["-" if share is None or not (row.labels or is_total) else text(share, 1)]
+        pledged = UNKNOWN if share is None or not (row.labels or is_total) else Figure(share)
+        cells = [format_figure(pledged, measures[0])] if has_pledges else []
         table.add_row(name, *map(format_figure, row.total, measures), *cells, bold=is_total)
     return table
 

@@ -36,6 +36,7 @@ from auditord.web.page.numbers import (
     duration,
     format_change,
     format_figure,
+    percent,
     with_unit,
 )
 from auditord.web.page.query_string import View, read_view
@@ -310,6 +311,11 @@ def test_characters_that_xml_forbids_spoil_no_sheet() -> None:
     chart = bars("x", LABELS, [Series("f\x0bg", 0, [Mark(1.0, "h\x1fi")] * len(LABELS.labels))])
     texts = [each.text for each in fromstring(sheet.around(chart)).iter() if each.text]  # noqa: S314 our own
     assert {"a\ufffdb", "c\ufffdd", "e\ufffd\N{GRINNING FACE}", "h\ufffdi"} <= set(texts)
+
+
+def test_a_small_share_is_not_shown_as_zero() -> None:
+    shares = [None, Fraction(0), Fraction(1, 999), Fraction(1, 20), Fraction(1, 19), Fraction(100)]
+    assert [percent(each) for each in shares] == [NOTHING, "0.0", "< 0.1", "< 0.1", "0.1", "100.0"]
 
 
 def days(first: date, end: date) -> Window:
