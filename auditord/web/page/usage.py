@@ -19,7 +19,7 @@ from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import has_implausible, part_of, remarks
+from auditord.reporting.report import explain_empty, has_implausible, missing_labels, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
@@ -134,8 +134,8 @@ class UsageFiles(msgspec.Struct, frozen=True):
         partial = None if chart is None else self.partial(report)
         further = filter(None, [partial, remark_on_pledges(pledges, report.question)])
         lines = [self._when(report), self._what(report, view, pledges), *further]
-        if chart is None:
-            lines.append("No record stopped in this period.")
+        if chart is None and (reason := explain_empty(report, is_filtered=view.is_filtered)):
+            lines.append(reason)
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
 
     def _title(self, report: Report, view: View) -> str:
@@ -225,7 +225,8 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "total": format_figure(report.total[0], view.measure.unit),
                     "compared": compare(report, former),
                     "implausible": implausible.jobs() if has_implausible(report) else None,
-                    "remarks": self._remarks(report, pledges),
+                    "remarks": self._remarks(report, pledges, form["offered"]),
+                    "empty": explain_empty(report, is_filtered=view.is_filtered),
                     "pledge": self.files.describe_pledge(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
@@ -243,10 +244,13 @@ class UsagePage(msgspec.Struct, frozen=True):
             )
         )
 
-    def _remarks(self, report: Report, pledges: Sequence[Pledge]) -> Sequence[str]:
+    def _remarks(self, report: Report, pledges: Sequence[Pledge], offered: Offered) -> Sequence[str]:
         question, rows = report.question, report.rows
+        known = f"; recorded labels are {', '.join(sorted(offered.labels))}" if offered.labels else ""
+        lacking = [f"None of these records has the label {key}{known}" for key in missing_labels(report)]
         pledged = remark_on_pledges(pledges, question, [row.labels for row in rows])
-        return [*remarks(question, [row.total for row in rows]), *([] if pledged is None else [pledged])]
+        unknown = [] if report.total[0].value is None else remarks(question, [row.total for row in rows])
+        return [*lacking, *unknown, *([] if pledged is None else [pledged])]
 
     def _offer(self, offered: Offered, view: View) -> Mapping[str, Any]:  # Any: read by the template
         """Return what the form suggests, and the labels to group by: configured ones first, then recorded ones."""

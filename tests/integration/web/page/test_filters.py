@@ -297,10 +297,33 @@ def test_a_list_of_open_jobs_says_that_they_have_no_usage_yet(alice: Browser) ->
     assert [each for each in Page(page).links if each.startswith(USAGE)] == []
 
 
+@pytest.mark.parametrize("path", ["/usage", "/usage.svg"])
+def test_the_reason_for_an_empty_chart_is_the_true_one(alice: Browser, path: str) -> None:
+    reasons = {
+        "from=2001-01-01&to=2001-01-02": "No record stopped in this period.",
+        "period=90-days&outcome=lost": "No record that matches the filters stopped in this period.",
+        "period=90-days&measure=energy": "Energy is unknown: no record of this period has Energy",
+        "period=90-days&measure=energy&user=bob": "Energy is unknown: no record of this period that matches the",
+        "period=90-days&measure=gpu-hours": "GPU hours in this period: 0.",
+    }
+    for view, reason in reasons.items():
+        text = get(alice, f"{path}?{view}").text
+        assert [reason in text, "stopped in this period." in text] == [True, "stopped" in reason], view
+
+
+def test_a_label_that_no_record_has_is_named_with_those_that_records_have(alice: Browser) -> None:
+    remark = "None of these records has the label "
+    for view in ("by=usr", "by=group&then=usr&site=KIT"):
+        text = get(alice, f"/usage?period=90-days&{view}").text
+        assert f"{remark}usr; recorded labels are VO, group_id, outcome, site_id, user_id" in text
+    for view in ("by=VO", "by=group&then=VO", "by=size", "by=usr&group=nobody"):
+        assert remark not in get(alice, f"/usage?period=90-days&{view}").text
+
+
 def test_all_time_is_from_the_first_stop_to_the_last(alice: Browser) -> None:
     document = msgspec.json.decode(get(alice, "/usage.json?period=all&measure=jobs&bin=month&by=none").text)
     first = min(each.stop_time for each in FINISHED if each.stop_time is not None)
     assert document["from"].startswith(first.date().isoformat())
     assert document["total"]["jobs"] == sum(each["jobs"] for each in document["bins"].values()) == len(FINISHED)
     empty = get(alice, f"/usage?period=all&group={quote('of nobody')}").text
-    assert "No record stopped in this period." in empty
+    assert "No record that matches the filters stopped in this period." in empty
