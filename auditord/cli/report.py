@@ -27,17 +27,24 @@ from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
-from auditord.reporting.measures import DEFAULT_SCORE
+from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
-from auditord.reporting.questions import SIZE
-from auditord.reporting.report import has_implausible, make_report, parts_of, remarks, zero
+from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
+from auditord.reporting.report import (
+    explain_empty,
+    has_implausible,
+    make_report,
+    missing_labels,
+    parts_of,
+    remarks,
+    zero,
+)
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Order, SortField, Window, match_stopped
+from auditord_hookspecs.query import AllOf, Order, SortField, Window, match_stopped
 from auditord_hookspecs.terminal import check_period, escape, say, write
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
@@ -324,7 +331,7 @@ def write_table(answered: Answered, most: int | None) -> None:
     for column in table.columns[1:]:
         column.right = True
     if not report.rows:
-        say("no record stopped in this period", err=True)
+        _say_why_empty(report)
         return
     print_table(table)
     unit = f"{measure.title} ({measure.unit})" if measure.unit else measure.title
@@ -332,12 +339,21 @@ def write_table(answered: Answered, most: int | None) -> None:
     _write_pledge(answered)
 
 
+def _say_why_empty(report: Report) -> None:
+    question = report.question
+    reason = explain_empty(report, is_filtered=bool(question.filters) or question.among != AllOf())
+    say(reason or "", err=True)
+
+
 def _write_pledge(answered: Answered) -> None:
-    question = answered.report.question
+    question, measure = answered.report.question, answered.report.question.measures[0]
     amount = None if question.window is None else sum_pledges(answered.pledges, question, question.window)
     share = use_of_pledge(answered.pledges, question, (), answered.report.total[0])
     if amount and share is not None:
-        say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
+        say(f"Pledge {text(amount)} {measure.unit}: {format_figure(Figure(share), measure)} % used", err=True)
+    rows = [] if question.bin else [row.labels for row in answered.report.rows]
+    if remark := remark_on_pledges(answered.pledges, question, rows):
+        say(f"remark: {remark}", err=True)
 
 
 def _by_bins(report: Report) -> Table:
@@ -367,7 +383,8 @@ def _by_measures(answered: Answered, most: int | None) -> Table:
     table = new_table(" · ".join(report.question.groups), *titles, *(["Pledge used (%)"] if has_pledges else []))
     for at, ((name, row), share) in enumerate(zip(rows, used, strict=True)):
         is_total = at == len(report.rows)
-        cells = [] if not has_pledges else ["-" if share is None or not (row.labels or is_total) else text(share, 1)]
+        pledged = UNKNOWN if share is None or not (row.labels or is_total) else Figure(share)
+        cells = [format_figure(pledged, measures[0])] if has_pledges else []
         table.add_row(name, *map(format_figure, row.total, measures), *cells, bold=is_total)
     return table
 
@@ -376,7 +393,7 @@ def write_chart(answered: Answered, most: int | None) -> None:
     """Print a bar for each bin, stacked by row; without bins, a bar for each row."""
     report = answered.report
     if not report.rows:
-        say("no record stopped in this period", err=True)
+        _say_why_empty(report)
         return
     from rich.console import Console  # noqa: PLC0415 slow to import, needed only here
     from rich.text import Text  # noqa: PLC0415 the same
@@ -554,11 +571,9 @@ def top_command(*, form: str, label: str, limit: int, measures: tuple[str, ...],
 
 def _print(form: str, options: ReportOptions, answer: Answered, most: int | None) -> None:
     OUTPUTS[form](answer, most)
-    by, rows = answer.report.question.by, answer.report.rows
-    if by not in {None, SIZE} and rows and all(row.label is None for row in rows):
-        key = answer.report.question.keys.key(by or "")
-        say(f"remark: no record of this period has the label {key}{_describe_labels(options, answer)}", err=True)
-    for remark in remarks(answer.report.question, [row.total for row in rows]):
+    for key in missing_labels(answer.report):
+        say(f"remark: none of these records has the label {key}{_describe_labels(options, answer)}", err=True)
+    for remark in remarks(answer.report.question, [row.total for row in answer.report.rows]):
         say(f"remark: {remark}", err=True)
     if has_implausible(answer.report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)

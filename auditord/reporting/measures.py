@@ -150,11 +150,14 @@ class Measure(msgspec.Struct, frozen=True):
         is_unknown = is_unscored or any(name in sums.unknown for name in self.components)
         return UNKNOWN if is_unknown else self.compute(sums)
 
+    def needs(self, score: str) -> str:
+        """Return the components that a record must have to count, as text."""
+        names = " and ".join(f"{name} (or {TOTALS[name]})" if name in TOTALS else name for name in self.components)
+        return f"{names} with the score {score}" if self.scored else names
+
     def remark(self, score: str) -> str:
         """Return the remark on a report with figures that have no value."""
-        names = " and ".join(f"{name} (or {TOTALS[name]})" if name in TOTALS else name for name in self.components)
-        with_score = f" with the score {score}" if self.scored else ""
-        return f"{self.title}: unknown where no record has {names}{with_score}"
+        return f"{self.title}: unknown where no record has {self.needs(score)}"
 
 
 def _score_hours(sums: Sums) -> Figure:

@@ -60,10 +60,24 @@ def year_of(moment: datetime, back: int = 0) -> Window:
 
 def previous_period(window: Window) -> Window:
     """Return the previous period of the same length; for whole months, of the same number of months."""
-    if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
-        months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
+    if (months := _whole_months(window)) is not None:
         return Window(month_of(window.start, months).start, window.start)
     return Window(window.start - (window.stop - window.start), window.start)
+
+
+def next_period(window: Window) -> Window:
+    """Return the next period of the same length; for whole months, of the same number of months."""
+    if (months := _whole_months(window)) is not None:
+        years, month = divmod(window.stop.month - 1 + months, 12)
+        return Window(window.stop, window.stop.replace(year=window.stop.year + years, month=month + 1))
+    return Window(window.stop, window.stop + (window.stop - window.start))
+
+
+def _whole_months(window: Window) -> int | None:
+    """Return the number of months in a window; None if it does not consist of whole months."""
+    if not window.start.day == window.stop.day == 1 or window.start.time() != window.stop.time():
+        return None
+    return (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
 
 
 def year_before(window: Window) -> Window:

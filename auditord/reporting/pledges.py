@@ -4,10 +4,10 @@ A pledge is a constant number of cores, or of cores times score (for WLCG: HEPsc
 period, it amounts to power times hours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
@@ -32,6 +32,9 @@ class Scope(msgspec.Struct, frozen=True):
 
     site: str | None
     group: str | None
+
+    def __str__(self) -> str:
+        return " at ".join(filter(None, [self.group, self.site])) or "all sites"
 
     def includes(self, other: "Scope") -> bool:
         """Return whether all sites and groups of another scope belong to this one."""
@@ -65,26 +68,21 @@ class Pledge(msgspec.Struct, frozen=True):
 
 
 def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """Return the sum of the pledges to a question's site and group in a window; None without a pledge.
+    """Return the sum of the pledges to a question's site and group in a window.
 
-    While a pledge holds, it includes the narrower ones: one to a whole site includes those to its groups.
+    While a pledge holds, it includes the narrower ones: one to a whole site includes those to its groups. Without a
+    pledge, or if one covers only part of the window, return None: usage of all days is not compared with it.
     """
-    filters: Mapping[str, str] = dict(question.filters)
-    if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
+    parts = _parts(pledges, question, window)
+    if not any(parts.values()) or _find_partial(parts):
         return None
-    if question.among != AllOf():
-        return None  # a pledge is for all jobs of a site or group
-    score = question.score if question.measures[0].scored else None
-    asked = Scope(filters.get("site"), filters.get("group"))
-    found = [each for each in pledges if each.score == score and asked.includes(each.scope)]
-    amounts = [amount for part in _between_changes(window, found) for amount in _widest(found, part)]
-    return sum(amounts, Fraction(0)) if amounts else None
+    return sum((pledge.hours(part) for part, held in parts.items() for pledge in held), Fraction(0))
 
 
 def use_of_pledge(
     pledges: Sequence[Pledge], question: Question, labels: Sequence[str | None], used: Figure
 ) -> Fraction | None:
-    """Return how much of its pledge a row has used, in percent; None without a pledge.
+    """Return how much of its pledge a row has used, in percent; None without a pledge for the whole period.
 
     Args:
         pledges: the pledges.
@@ -92,18 +90,69 @@ def use_of_pledge(
         labels: the labels of the row; none for all rows together.
         used: the total of the row.
     """
-    chosen = tuple([(name, label) for name, label in zip(question.groups, labels, strict=False) if label])
-    if question.window is None or len(chosen) < len(labels):
+    narrowed = _narrow(question, labels)
+    if narrowed is None or narrowed.window is None:
         return None
-    amount = sum_pledges(pledges, replace(question, filters=(*question.filters, *chosen)), question.window)
+    amount = sum_pledges(pledges, narrowed, narrowed.window)
     return 100 * (used.value or Fraction(0)) / amount if amount else None
 
 
-def _widest(pledges: Sequence[Pledge], window: Window) -> Sequence[Fraction]:
-    """Return the amounts of the pledges that hold in a window and that no other such pledge includes."""
-    amounts = [(pledge.scope, hours) for pledge in pledges if (hours := pledge.hours(window))]
-    scopes = {scope for scope, _ in amounts}
-    return [hours for scope, hours in amounts if not any(other.includes(scope) for other in scopes - {scope})]
+def remark_on_pledges(
+    pledges: Sequence[Pledge], question: Question, rows: Iterable[Sequence[str | None]] = ()
+) -> str | None:
+    """Return which days are covered by pledges that cover only part of the period; None if there are none.
+
+    Args:
+        pledges: the pledges.
+        question: the question of the report.
+        rows: the labels of each row that is compared with its pledge.
+    """
+    if (window := question.window) is None:
+        return None
+    found: dict[Pledge, None] = {}
+    for labels in ((), *rows):
+        if (narrowed := _narrow(question, labels)) is not None:
+            found |= dict.fromkeys(_find_partial(_parts(pledges, narrowed, window)))
+    begin, last = window.start.date(), (window.stop - timedelta(microseconds=1)).date()
+    days = [
+        f"{each.scope}, {max(each.first, begin):%-d %b %Y} to {min(each.end - _DAY, last):%-d %b %Y}"
+        for each in sorted(found, key=lambda each: each.first)
+    ]
+    return f"Not compared, since the pledge covers only part of the period: {'; '.join(days)}" if days else None
+
+
+def _narrow(question: Question, labels: Sequence[str | None]) -> Question | None:
+    """Return the question about one row; None for a row of records without a label."""
+    chosen = tuple([(name, label) for name, label in zip(question.groups, labels, strict=False) if label])
+    return None if len(chosen) < len(labels) else replace(question, filters=(*question.filters, *chosen))
+
+
+def _parts(pledges: Sequence[Pledge], question: Question, window: Window) -> Mapping[Window, Sequence[Pledge]]:
+    """Return the pledges to a question's site and group that hold in each part of a window, without included ones."""
+    filters: Mapping[str, str] = dict(question.filters)
+    if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
+        return {}
+    if question.among != AllOf():
+        return {}  # a pledge is for all jobs of a site or group
+    score = question.score if question.measures[0].scored else None
+    asked = Scope(filters.get("site"), filters.get("group"))
+    found = [each for each in pledges if each.score == score and asked.includes(each.scope)]
+    return {part: _widest([each for each in found if each.hours(part)]) for part in _between_changes(window, found)}
+
+
+def _widest(pledges: Sequence[Pledge]) -> Sequence[Pledge]:
+    """Return the pledges that no other one includes."""
+    scopes = {each.scope for each in pledges}
+    return [each for each in pledges if not any(other.includes(each.scope) for other in scopes - {each.scope})]
+
+
+def _find_partial(parts: Mapping[Window, Sequence[Pledge]]) -> Sequence[Pledge]:
+    """Return the pledges whose site and group have no pledge in another part."""
+    return [
+        pledge
+        for pledge in dict.fromkeys(chain.from_iterable(parts.values()))
+        if not all(any(other.scope.includes(pledge.scope) for other in held) for held in parts.values())
+    ]
 
 
 def _between_changes(window: Window, pledges: Sequence[Pledge]) -> Sequence[Window]:

@@ -272,6 +272,30 @@ def remarks(question: Question, cells: Iterable[Cell]) -> list[str]:
     ]
 
 
+def missing_labels(report: Report) -> Sequence[str]:
+    """Return the meta keys of the groups that no record of the report has."""
+    if report.others is not None:
+        return ()  # a row that is not listed may have them
+    question = report.question
+    return [
+        question.keys.key(name)
+        for at, name in enumerate(question.groups)
+        if name != SIZE and report.rows and all(row.labels[at] is None for row in report.rows)
+    ]
+
+
+def explain_empty(report: Report, *, is_filtered: bool) -> str | None:
+    """Return why a report has nothing to show for its first measure; None if it has."""
+    measure, value = report.question.measures[0], report.total[0].value
+    matching = " that matches the filters" if is_filtered else ""
+    if not report.rows:
+        return f"No record{matching} stopped in this period."
+    if value is None:
+        needed = measure.needs(report.question.score)
+        return f"{measure.title} is unknown: no record of this period{matching} has {needed}."
+    return None if value else f"{measure.title} in this period: 0."
+
+
 def has_implausible(report: Report) -> bool:
     """Return whether a row has an implausible efficiency, because CPU times are wrong."""
     at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)

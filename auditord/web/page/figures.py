@@ -15,7 +15,15 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, check_day, previous_period, up_to_same_day, year_before
+from auditord.reporting.periods import (
+    FIRST_DAY,
+    LAST_DAY,
+    check_day,
+    next_period,
+    previous_period,
+    up_to_same_day,
+    year_before,
+)
 from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
@@ -25,7 +33,7 @@ from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, format_change, format_figure, with_unit
-from auditord.web.page.query_string import ALL_TIME, USAGE, View
+from auditord.web.page.query_string import ALL_TIME, NO_BIN, USAGE, View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
@@ -479,16 +487,17 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
     }
 
 
-def zoom(view: View, first: date, end: date) -> str:
-    """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive)."""
+def zoom(view: View, first: date, end: date, unit: str | None = None) -> str:
+    """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive), by default with other bins."""
     last = end - timedelta(days=1)
-    return view.url(USAGE, **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
+    return view.url(USAGE, **{"period": None, "bin": unit, "from": first.isoformat(), "to": last.isoformat()})
 
 
-def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:
+def moves(view: View, window: Window, today: date) -> list[tuple[str, str]]:
     """Return names and URLs of the views earlier than, around and later than a view."""
-    length = end - first
-    before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
-    found = [("Earlier", zoom(view, before, first))] if before < first else []
-    found.append(("Zoom out", zoom(view, before, behind)))
-    return [*found, ("Later", zoom(view, end, behind))] if end <= today else found
+    first, end, unit = window.start.date(), window.stop.date(), view.given.get("bin")
+    before, behind = previous_period(window).start.date(), next_period(window).stop.date()
+    before, behind = max(before, FIRST_DAY), min(behind, LAST_DAY)
+    found = [("Earlier", zoom(view, before, first, unit))] if before < first else []
+    found.append(("Zoom out", zoom(view, before, behind, unit if unit == NO_BIN else None)))
+    return [*found, ("Later", zoom(view, end, behind, unit))] if end <= today else found

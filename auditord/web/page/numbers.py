@@ -55,8 +55,10 @@ def format_change(change: Fraction | None) -> str | None:
 
 
 def percent(value: Fraction | None) -> str:
-    """Return a percentage with one decimal, without the percent sign."""
-    return NOTHING if value is None else text(value, 1)
+    """Return a percentage with one decimal, without the percent sign; a small one is not shown as zero."""
+    if value is None:
+        return NOTHING
+    return "< 0.1" if 0 < value <= Fraction(1, 20) else text(value, 1)
 
 
 def compact(value: float) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS, month_of
-from auditord.reporting.report import Cell, has_implausible, remarks, zero
+from auditord.reporting.report import Cell, explain_empty, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars
 from auditord.web.page.figures import Charts, Figures, change, compare, partial_places
@@ -231,6 +231,7 @@ class MyPage(msgspec.Struct, frozen=True):
                 "periods": (*PERIODS, ALL_TIME),
                 "cards": self._cards(report, former),
                 "chart": self._chart(report, view),
+                "empty": explain_empty(report, is_filtered=asked.is_filtered),
                 "worst": self._worst(records),
                 "looked_at": LOOKED_AT,
                 "many": len(records) == LOOKED_AT,

@@ -119,8 +119,7 @@ class View(msgspec.Struct, frozen=True):
     @property
     def period(self) -> str:
         """The name of the period; empty if the view has ``from`` or ``to`` instead."""
-        free = "from" in self.given or "to" in self.given
-        return "" if free else self.given.get("period", _DEFAULT_PERIOD)
+        return "" if {"from", "to"} & self.given.keys() else self.given.get("period", _DEFAULT_PERIOD)
 
     @property
     def filters(self) -> tuple[tuple[str, str], ...]:
@@ -287,6 +286,8 @@ def read_view(query: str, path: str = USAGE) -> View:
                 raise InvalidQuery(f"give '{name}' only once", name)
             single[name] = value
     single = {name: value for name, value in single.items() if value}
+    if "period" in single and {"from", "to"} & single.keys():
+        raise InvalidQuery("give 'period', or 'from' and 'to', not both", "period")
     _check(single)
     view = View(single, tuple(conditions))
     view.where()
@@ -440,6 +441,8 @@ def is_sent_form(pieces: Sequence[str]) -> bool:
 def tidy(pieces: Sequence[str]) -> str:
     """Return the query string of the view that a submitted form requests.
 
+    Dates count instead of the period, whose field has no other choice if the form was of a named period.
+
     Raises:
         InvalidQuery: a filter is incomplete.
     """
@@ -447,6 +450,8 @@ def tidy(pieces: Sequence[str]) -> str:
     kept = [f"{_key(piece)}={piece.partition('=')[2]}" for piece in pieces if name_of(piece) not in _FIELDS]
     others = [piece for piece in pieces_of(fields.get("filters", "")) if name_of(piece) not in _FIELDS]
     kept = [piece for piece in (*kept, *others) if piece.partition("=")[2]]
+    if {"from", "to"} & set(map(name_of, kept)):
+        kept = [piece for piece in kept if name_of(piece) != "period"]
     for added in (*_label_filter(fields), *_component_filter(fields)):
         key = _key(added)
         kept = [*(piece for piece in kept if key.endswith("[]") or _key(piece) != key), added]

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import has_implausible, part_of, remarks
+from auditord.reporting.report import explain_empty, has_implausible, missing_labels, part_of, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
@@ -117,7 +117,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
 
     def describe_pledge(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
-        """Return the share of the pledge that was used as text; None without a pledge."""
+        """Return the share of the pledge that was used as text; None without a pledge for the whole period."""
         question, window = report.question, report.question.window
         pledge = None if window is None else sum_pledges(pledges, question, window)
         if pledge is None:
@@ -132,9 +132,10 @@ class UsageFiles(msgspec.Struct, frozen=True):
         has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
         keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
         partial = None if chart is None else self.partial(report)
-        lines = [self._when(report), self._what(report, view, pledges), *([] if partial is None else [partial])]
-        if chart is None:
-            lines.append("No record stopped in this period.")
+        further = filter(None, [partial, remark_on_pledges(pledges, report.question)])
+        lines = [self._when(report), self._what(report, view, pledges), *further]
+        if chart is None and (reason := explain_empty(report, is_filtered=view.is_filtered)):
+            lines.append(reason)
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
 
     def _title(self, report: Report, view: View) -> str:
@@ -224,13 +225,14 @@ class UsagePage(msgspec.Struct, frozen=True):
                     "total": format_figure(report.total[0], view.measure.unit),
                     "compared": compare(report, former),
                     "implausible": implausible.jobs() if has_implausible(report) else None,
-                    "remarks": remarks(question, [row.total for row in report.rows]),
+                    "remarks": self._remarks(report, pledges, form["offered"]),
+                    "empty": explain_empty(report, is_filtered=view.is_filtered),
                     "pledge": self.files.describe_pledge(report, pledges),
                     "chart": self.files.chart(drawn, view, pledges),
                     "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
                     "partial": self.files.partial(drawn),
                     "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                    "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
+                    "moves": moves(view, window, now.date()),
                     "table": self._table(report, view, pledges, whole),
                     "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                     "picture": view.url(f"{PATH}.svg"),
@@ -241,6 +243,14 @@ class UsagePage(msgspec.Struct, frozen=True):
                 navigation,
             )
         )
+
+    def _remarks(self, report: Report, pledges: Sequence[Pledge], offered: Offered) -> Sequence[str]:
+        question, rows = report.question, report.rows
+        known = f"; recorded labels are {', '.join(sorted(offered.labels))}" if offered.labels else ""
+        lacking = [f"None of these records has the label {key}{known}" for key in missing_labels(report)]
+        pledged = remark_on_pledges(pledges, question, [row.labels for row in rows])
+        unknown = [] if report.total[0].value is None else remarks(question, [row.total for row in rows])
+        return [*lacking, *unknown, *([] if pledged is None else [pledged])]
 
     def _offer(self, offered: Offered, view: View) -> Mapping[str, Any]:  # Any: read by the template
         """Return what the form suggests, and the labels to group by: configured ones first, then recorded ones."""

@@ -114,7 +114,10 @@ def test_files_go_to_standard_output(site: Site, form: str, begin: bytes) -> Non
 def test_tables_and_charts_are_readable(site: Site) -> None:
     table = site.run("report", "usage", *SPAN)
     assert table.stdout.split("\n")[-2].split() == ["total", "16.0", "16.0", "8.0", "40.0"]
-    assert "Pledge 720 core h: 5.6 % used" in table.stderr
+    covered = "pledge covers only part of the period: KIT, 1 Mar 2026 to 30 Mar 2026"
+    assert ("% used" in table.stderr, covered in table.stderr) == (False, True)
+    march = site.run("report", "usage", *SPAN[:3], "2026-03-31").stderr
+    assert ("Pledge 720 core h: 2.8 % used" in march, covered in march) == (True, False)
     chart = site.run("report", "usage", *SPAN, "--output", "chart")
     assert "2026-04-01  █" in chart.stdout
     worst = site.run("report", "efficiency", *SPAN, "--worst", "1", "--output", "table")
@@ -131,11 +134,12 @@ def test_reports_of_hook_modules_stay_where_they_were(site: Site) -> None:
 
 
 def test_a_label_that_no_record_has_is_named(site: Site) -> None:
-    remark = "remark: no record of this period has the label "
+    remark = "remark: none of these records has the label "
     mistyped = site.run("report", "usage", *SPAN, "--by", "usr")
     assert mistyped.exit_code == 0, mistyped.exception
     assert (mistyped.exit_code, f"{remark}usr; they have group_id, " in mistyped.stderr) == (0, True)
     assert remark not in site.run("report", "usage", *SPAN, "--by", "user").stderr
+    assert f"{remark}usr; " in site.run("report", "usage", *SPAN, "--by", "user", "--then", "usr").stderr
 
 
 def test_the_section_labels_says_what_a_group_is_to_page_and_reports(tmp_path: Path) -> None:
@@ -191,7 +195,10 @@ def test_any_label_has_a_top_list(site: Site) -> None:
 def test_no_records_make_no_figures(site: Site) -> None:
     nothing = site.run("report", "usage", "--from", "2020-01-01", "--to", "2020-02-01")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
-    assert "no record stopped" in nothing.stderr
+    assert "No record stopped in this period." in nothing.stderr
+    for form in ("table", "chart"):
+        filtered = site.run("report", "usage", *SPAN, "--filter", "user=nobody", "--output", form)
+        assert "No record that matches the filters stopped in this period." in filtered.stderr
 
 
 @pytest.mark.parametrize(

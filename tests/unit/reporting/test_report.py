@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
-from auditord.reporting.pledges import Pledge, Scope, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, Scope, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
@@ -146,6 +146,28 @@ def test_the_use_of_a_pledge_is_that_of_each_row() -> None:
     assert use_of_pledge(pledges, made.question, (), made.total[0]) == 100 * Fraction(48) / (4 * hours)
 
 
+def test_usage_of_days_without_their_pledge_is_not_compared() -> None:
+    def pledge(group: str | None, first: date, end: date) -> Pledge:
+        return Pledge(Scope("KIT", group), None, Fraction(2), first, end)
+
+    january, october, end = date(2026, 1, 1), date(2026, 10, 16), date(2027, 1, 1)
+    ended = [pledge("atlas", january, october), pledge("belle", january, end)]
+    made = report("core-hours")
+    rows = [row.labels for row in made.rows]
+    used = {row.label: use_of_pledge(ended, made.question, row.labels, row.total[0]) for row in made.rows}
+    assert used == {"atlas": None, "belle": 100 * Fraction(6) / (2 * 365 * 24), None: None}
+    assert use_of_pledge(ended, made.question, (), made.total[0]) is None  # atlas has no pledge for its last jobs
+    remark = "Not compared, since the pledge covers only part of the period: atlas at KIT, 1 Jan 2026 to 15 Oct 2026"
+    assert remark_on_pledges(ended, made.question) == remark
+    whole = [pledge(None, january, end), *ended]
+    assert (remark_on_pledges(whole, made.question), remark_on_pledges(whole, made.question, rows)) == (None, remark)
+    renewed = [*ended, pledge("atlas", october, end)]
+    assert remark_on_pledges(renewed, made.question, rows) is None
+    assert use_of_pledge(renewed, made.question, ("atlas",), made.rows[0].total[0]) == 100 * Fraction(41) / (
+        2 * 365 * 24
+    )
+
+
 def test_job_sizes_are_in_classes() -> None:
     assert totals(report("jobs", by="size")) == {"1": [2], "3-4": [2]}
 
@@ -258,8 +280,8 @@ PLEDGES = [
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ((), 10 * 10 * 24 + 4 * 355 * 24 + 365 * 24),
-        ((("site", "KIT"),), 10 * 10 * 24 + 4 * 355 * 24),
+        ((), None),
+        ((("site", "KIT"),), None),
         ((("site", "KIT"), ("group", "belle")), 4 * 365 * 24),
         ((("group", "belle"),), 5 * 365 * 24),
         ((("group", "atlas"),), None),
@@ -289,7 +311,8 @@ def test_a_pledge_to_all_sites_includes_those_to_single_sites(filters: tuple[tup
     [
         ("2026-10-24T18:00:00+02:00", "2026-10-25T06:00:00+01:00", 13),  # the clocks are set back in this night
         ("2026-10-24T06:00:00+02:00", "2026-10-24T18:30:00+02:00", Fraction(25, 2)),
-        ("2026-12-31T23:00:00+01:00", "2027-01-02T00:00:00+01:00", 1),
+        ("2026-12-31T23:00:00+01:00", "2027-01-01T00:00:00+01:00", 1),
+        ("2026-12-31T23:00:00+01:00", "2027-01-02T00:00:00+01:00", None),
         ("2027-01-01T06:00:00+01:00", "2027-01-01T18:00:00+01:00", None),
     ],
 )

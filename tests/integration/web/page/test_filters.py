@@ -41,6 +41,8 @@ def job(number: int) -> Record:
     return Record(f"job/{number}", start, (Component("Cores", cores, ()), cpu), stop, meta)
 
 
+PATHS: Final = (USAGE, f"{USAGE}.csv", JOBS, f"{JOBS}.json", MY)
+
 FINISHED: Final = [job(number) for number in range(60)]
 RECORDS: Final = [*FINISHED, Record("open/1", NOW - timedelta(hours=3), (), None, {"user_id": ("alice",)})]
 BEGIN: Final = NOW - timedelta(days=70)
@@ -197,6 +199,8 @@ def some_of(links: Sequence[str]) -> Sequence[str]:
         "/jobs?",
         "/jobs?period=90-days&limit=20&",
         "/my?period=90-days&",
+        f"/usage?from={BEGIN:%Y-%m-%d}&to={END:%Y-%m-%d}&bin=none&",
+        f"/jobs?from={BEGIN:%Y-%m-%d}&",
     ],
 )
 @filters
@@ -263,6 +267,11 @@ def test_each_filter_is_named_above_the_figures_and_can_be_removed(alice: Browse
         ("/my?open=true", "usage is of finished jobs: remove the filter"),
         ("/jobs?source=lake", "this page takes no 'source'"),
         ("/my?measure=jobs", "this page takes no 'measure'"),
+        *(
+            (f"{path}?period=last-month&{day}=2026-10-05", "give 'period', or")
+            for path in PATHS
+            for day in ("from", "to")
+        ),
         ("/?group=belle", "the overview has neither filters nor another period"),
         ("/usage?meta[VO][like]=x", "unknown operator 'like'"),
     ],
@@ -272,10 +281,43 @@ def test_what_a_page_cannot_take_is_refused(alice: Browser, path: str, reason: s
     assert (got.status, reason in unescape(got.text)) == (400, True)
 
 
+@pytest.mark.parametrize("start", [USAGE, JOBS, MY])
+def test_dates_in_a_form_count_instead_of_its_period(alice: Browser, start: str) -> None:
+    fields = [*Page(get(alice, f"{start}?period=last-month").text).fields, ("from", "2026-10-05")]
+    assert ("period", "last-month") in fields
+    sent = alice.get(f"{start}?{urlencode([each for each in fields if each != ('from', '')])}")
+    shown = dict(read_view(urlsplit(sent.location or "").query, start).given)
+    assert (shown.get("from"), shown.get("period")) == ("2026-10-05", None)
+    assert get(alice, sent.location or "").status == 200
+
+
 def test_a_list_of_open_jobs_says_that_they_have_no_usage_yet(alice: Browser) -> None:
     page = get(alice, "/jobs?open=true").text
     assert ("open/1" in page, "Open jobs count in usage once they have finished" in page) == (True, True)
     assert [each for each in Page(page).links if each.startswith(USAGE)] == []
+
+
+@pytest.mark.parametrize("path", ["/usage", "/usage.svg"])
+def test_the_reason_for_an_empty_chart_is_the_true_one(alice: Browser, path: str) -> None:
+    reasons = {
+        "from=2001-01-01&to=2001-01-02": "No record stopped in this period.",
+        "period=90-days&outcome=lost": "No record that matches the filters stopped in this period.",
+        "period=90-days&measure=energy": "Energy is unknown: no record of this period has Energy",
+        "period=90-days&measure=energy&user=bob": "Energy is unknown: no record of this period that matches the",
+        "period=90-days&measure=gpu-hours": "GPU hours in this period: 0.",
+    }
+    for view, reason in reasons.items():
+        text = get(alice, f"{path}?{view}").text
+        assert [reason in text, "stopped in this period." in text] == [True, "stopped" in reason], view
+
+
+def test_a_label_that_no_record_has_is_named_with_those_that_records_have(alice: Browser) -> None:
+    remark = "None of these records has the label "
+    for view in ("by=usr", "by=group&then=usr&site=KIT"):
+        text = get(alice, f"/usage?period=90-days&{view}").text
+        assert f"{remark}usr; recorded labels are VO, group_id, outcome, site_id, user_id" in text
+    for view in ("by=VO", "by=group&then=VO", "by=size", "by=usr&group=nobody"):
+        assert remark not in get(alice, f"/usage?period=90-days&{view}").text
 
 
 def test_all_time_is_from_the_first_stop_to_the_last(alice: Browser) -> None:
@@ -284,4 +326,4 @@ def test_all_time_is_from_the_first_stop_to_the_last(alice: Browser) -> None:
     assert document["from"].startswith(first.date().isoformat())
     assert document["total"]["jobs"] == sum(each["jobs"] for each in document["bins"].values()) == len(FINISHED)
     empty = get(alice, f"/usage?period=all&group={quote('of nobody')}").text
-    assert "No record stopped in this period." in empty
+    assert "No record that matches the filters stopped in this period." in empty

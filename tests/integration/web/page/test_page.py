@@ -374,6 +374,12 @@ def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
     assert 'class="pledge"' in page
 
 
+def test_a_month_is_not_compared_with_the_pledge_of_some_of_its_days(open_site: Visitor) -> None:
+    page = open_site.get(f"/usage?from={NOW.year - 2}-12-01&to={NOW.year - 1}-01-31&bin=month").text
+    assert "of the pledge of" not in page
+    assert f"only part of the period: all sites, 1 Jan {NOW.year - 1} to 31 Jan {NOW.year - 1}" in page
+
+
 ASKED = ("", "group=belle", "group=atlas", "site=KIT", "site=KIT&group=belle", "group=belle&user=alice")
 
 

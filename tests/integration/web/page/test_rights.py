@@ -150,7 +150,7 @@ def test_the_share_of_a_leader_is_of_all_records_of_the_period(site: Mapping[str
     elsewhere = site["totals"].get("/usage?by=group&period=7-days&timezone=Etc/GMT-1").text
     assert "Share" not in re.sub(r"<(script|style).*?</\1>", "", elsewhere, flags=re.DOTALL), "it would tell an hour's"
     nobody = site["totals"].get("/usage?by=group&period=7-days&user=bob").text
-    assert "No record stopped in this period." in nobody
+    assert "No record that matches the filters stopped in this period." in nobody
 
 
 def test_a_file_of_jobs_is_bounded_and_needs_no_page(

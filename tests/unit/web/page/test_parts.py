@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from importlib.resources import files
 from urllib.parse import urlsplit
@@ -36,12 +36,14 @@ from auditord.web.page.numbers import (
     duration,
     format_change,
     format_figure,
+    percent,
     with_unit,
 )
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.usage import command
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.query import Window
 
 NOW = datetime(2026, 11, 22, 15, tzinfo=UTC)
 PAGE = files("auditord.web.page")
@@ -311,20 +313,59 @@ def test_characters_that_xml_forbids_spoil_no_sheet() -> None:
     assert {"a\ufffdb", "c\ufffdd", "e\ufffd\N{GRINNING FACE}", "h\ufffdi"} <= set(texts)
 
 
+def test_a_small_share_is_not_shown_as_zero() -> None:
+    shares = [None, Fraction(0), Fraction(1, 999), Fraction(1, 20), Fraction(1, 19), Fraction(100)]
+    assert [percent(each) for each in shares] == [NOTHING, "0.0", "< 0.1", "< 0.1", "0.1", "100.0"]
+
+
+def days(first: date, end: date) -> Window:
+    return Window(*(datetime.combine(day, time.min, UTC) for day in (first, end)))
+
+
+@pytest.mark.parametrize(
+    ("period", "earlier", "later"),
+    [
+        ("last-month", ("2026-09-01", "2026-09-30"), ("2026-11-01", "2026-11-30")),
+        ("last-quarter", ("2026-04-01", "2026-06-30"), ("2026-10-01", "2026-12-31")),
+        ("last-year", ("2024-01-01", "2024-12-31"), ("2026-01-01", "2026-12-31")),
+    ],
+)
+@pytest.mark.parametrize("given", ["bin=none", "bin=day&by=user", "by=user&top=9&meta[VO][c][]=x"])
+def test_calendar_periods_move_by_their_unit(
+    period: str, earlier: tuple[str, str], later: tuple[str, str], given: str
+) -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    view = read_view(f"period={period}&{given}")
+    links = {
+        name: read_view(urlsplit(url).query)
+        for name, url in moves(view, view.window(now), view.window(now).stop.date())
+    }
+    assert {name: (moved.given["from"], moved.given["to"]) for name, moved in links.items()} == {
+        "Earlier": earlier,
+        "Zoom out": (earlier[0], later[1]),
+        "Later": later,
+    }
+    kept = [(name, value) for name, value in view.given.items() if name != "period"]
+    for name in ("Earlier", "Later"):
+        left = [(key, value) for key, value in links[name].given.items() if key not in {"from", "to"}]
+        assert (sorted(left), links[name].conditions) == (sorted(kept), view.conditions)
+    assert links["Zoom out"].given.get("bin") == ("none" if given == "bin=none" else None)
+
+
 def test_views_lead_closer_and_to_the_times_beside_them() -> None:
     view = read_view("period=12-months&by=user&bin=month")
     closer = read_view(urlsplit(zoom(view, date(2026, 2, 1), date(2026, 3, 1))).query)
     assert dict(closer.given) == {"by": "user", "from": "2026-02-01", "to": "2026-02-28"}
     spans = {
         name: [dict(read_view(urlsplit(url).query).given)[end] for end in ("from", "to")]
-        for name, url in moves(view, date(2026, 2, 1), date(2026, 2, 11), date(2026, 2, 11))
+        for name, url in moves(view, days(date(2026, 2, 1), date(2026, 2, 11)), date(2026, 2, 11))
     }
     assert spans == {
         "Earlier": ["2026-01-22", "2026-01-31"],
         "Zoom out": ["2026-01-22", "2026-02-20"],
         "Later": ["2026-02-11", "2026-02-20"],
     }
-    assert [name for name, _ in moves(view, date(2026, 2, 1), date(2026, 2, 12), date(2026, 2, 11))] == [
+    assert [name for name, _ in moves(view, days(date(2026, 2, 1), date(2026, 2, 12)), date(2026, 2, 11))] == [
         "Earlier",
         "Zoom out",
     ]
