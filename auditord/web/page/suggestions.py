@@ -64,7 +64,7 @@ class Suggestions:
         self._clock = clock
         self._kept: OrderedDict[Key, tuple[datetime, Offered]] = OrderedDict()
 
-    def kept(self, request: web.BaseRequest) -> Offered:
+    def read_kept(self, request: web.BaseRequest) -> Offered:
         """Return what the last form offered to visitors with these rights, however old, without a query."""
         return self._kept.get((_visible(request), None), (None, _NOTHING))[1]
 

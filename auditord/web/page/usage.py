@@ -202,7 +202,7 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": (*PERIODS, ALL_TIME),
-            **self._offer(self.suggestions.kept(request), view),
+            **self._offer(self.suggestions.read_kept(request), view),
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
