@@ -15,7 +15,7 @@ import msgspec
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.daemons import actions, daemon_at, url_option
 from auditord.cli.installation import run_async
-from auditord.cli.option_types import INSTANT, SPAN
+from auditord.cli.option_types import INSTANT, SPAN, split_pair
 from auditord.cli.record_listing import condition, open_records, open_source, write_table
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
@@ -299,9 +299,7 @@ class Edits(msgspec.Struct, frozen=True):
         """
         values: dict[str, list[str]] = {}
         for text in self.meta:
-            key, equals, value = text.partition("=")
-            if not (key and equals):
-                raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+            key, value = split_pair(text, "--meta", "KEY=VALUE")
             values.setdefault(key, []).extend([value] if value else [])
         merged = {**(record.meta or {}), **{key: tuple(new) for key, new in values.items()}}
         changed = list(record.components)

@@ -24,6 +24,7 @@ from auditord.actions import RunRequest
 from auditord.cli.collect import Terminal, summary
 from auditord.cli.frame import config_option, config_paths
 from auditord.cli.installation import Installation, load_installation, program, run_async, utc_now
+from auditord.cli.option_types import split_pair
 from auditord.config.documents import Path as OptionPath
 from auditord.config.documents import is_section
 from auditord.config.kinds import InstalledKinds
@@ -185,13 +186,6 @@ def read_answers(file: Path | None) -> Answers:
     if file is None:
         return {}
     return {name: _text(value) for name, value in read_file(file).values.items()}
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint="--answer")
-    return name, value
 
 
 def _text(value: Any) -> str:  # Any: what YAML holds
@@ -464,7 +458,8 @@ def init_command(*, yes: bool, answers_file: Path | None, single_answers: Sequen
             "found no batch system that an installed hook module knows: the configuration only serves the API; "
             "`auditord manual first-site` shows how to write a collector by hand"
         )
-    given = {**read_answers(answers_file), **dict(map(_pair, single_answers))}
+    single = dict(split_pair(each, "--answer", "NAME=VALUE") for each in single_answers)
+    given = {**read_answers(answers_file), **single}
     answers = answers_to(found, utc_now(), given, ask=not yes)
     since = _first_day(answers["since"])
     text, secrets = configuration_text(found, answers, file)

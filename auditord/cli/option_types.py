@@ -95,6 +95,23 @@ class Span(click.ParamType[timedelta]):
 SPAN = Span()
 
 
+def split_pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """Split the value of an option at its first ``=``; what stands behind it may be empty.
+
+    Args:
+        text: the value.
+        option: its name, for the error.
+        form: such as ``LABEL=VALUE``, for the error.
+
+    Raises:
+        click.BadParameter: there is no ``=``, or nothing before it.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"'{text}' is not {form}", param_hint=option)
+    return name, value
+
+
 def parse_filters(text: str) -> Condition:
     """Return the condition of ``--where``, a query string of filters as of the API.
 

@@ -17,7 +17,7 @@ import click
 from auditord.cli.daemons import daemon_at
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_configuration, load_place, utc_now
-from auditord.cli.option_types import INSTANT, SPAN
+from auditord.cli.option_types import INSTANT, SPAN, split_pair
 from auditord.cli.tables import new_table, print_table
 from auditord.config.merging import plain_place
 from auditord.store.opening import open_store_for_reading
@@ -197,8 +197,8 @@ def key_and_value(text: str) -> tuple[str, str]:
     Raises:
         BadParameter: the text has another form.
     """
-    key, equals, value = text.partition("=")
-    if not (key and equals and value):
+    key, value = split_pair(text, "--meta", "KEY=VALUE")
+    if not value:
         raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
     return key, value
 

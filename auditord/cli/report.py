@@ -21,7 +21,7 @@ from msgspec.structs import fields, replace
 from auditord.cli.daemons import ca_option, refuse_without_url, token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
-from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE, parse_filters
+from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE, parse_filters, split_pair
 from auditord.cli.record_listing import open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
@@ -130,7 +130,7 @@ def report_options(default_period: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         @wraps(command)
         def wrapper(**chosen: Any) -> Any:  # Any: click's values
-            filters = tuple(_pair(text) for text in chosen.pop("filters"))
+            filters = tuple(split_pair(text, "--filter", "LABEL=VALUE") for text in chosen.pop("filters"))
             values = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
             return command(**chosen, options=ReportOptions(filters=filters, **values))
 
@@ -211,13 +211,6 @@ def _window(options: ReportOptions, now: datetime) -> Window:
     window = (since or named.start, until or max(named.stop, since or named.stop))
     check_period(*window)
     return Window(*window)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"'{text}' is not LABEL=VALUE", param_hint="--filter")
-    return name, value
 
 
 def query_report(
