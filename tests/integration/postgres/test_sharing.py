@@ -201,4 +201,6 @@ async def test_positions_go_on_in_another_cluster(postgres_url: str, of_other: i
             assert sum(group.records for group in (await store.aggregate(BY_USER)).groups) == 10
             await settled(stores[0])
             await store.rollups.fold()
-        assert min(each.position for each in await read(store, list_consumers())) >= await newest(store)
+        # Another daemon may still fold what it had locked.
+        while min(each.position for each in await read(store, list_consumers())) < await newest(store):
+            await store.rollups.fold()
