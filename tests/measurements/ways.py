@@ -1,7 +1,8 @@
 """Files of ours, and changes between them, on the ways that records take: ``python tests/measurements/ways.py``.
 
 A daemon of its own is profiled (sys.setprofile) over one warm call of each way: ``POST /record`` until it is on disk,
-``GET /records`` until it is answered, a row of sacct until its record is stored, the queue is empty and the run over.
+``GET /records`` and the page's ``GET /usage`` until they are answered, a row of sacct until its record is stored, the
+queue is empty and the run over.
 
 Several tasks and threads work at a time, and which of them the interpreter turns to next differs from try to try. So
 the calls of each are listed by themselves, as somebody reads them one after the other: a list for every task of the
@@ -191,11 +192,13 @@ def main() -> None:
         for number in range(20):
             profiled.ask("/record", record(number))
             profiled.ask("/records?start_time[gte]=2026-01-01T00:00:00Z")
+            profiled.ask("/usage")
         names = iter(range(100, 100 + TRIES))
         find = "/records?start_time[gte]=2026-01-01T00:00:00Z&meta[site_id][c]=A"
         ways: Mapping[str, Callable[[], Calls]] = {
             "POST /record": lambda: profiled.profiled(lambda: profiled.ask("/record", record(next(names)))),
             "GET /records": lambda: profiled.profiled(lambda: profiled.ask(find)),
+            "GET /usage": lambda: profiled.profiled(lambda: profiled.ask("/usage")),
             "sacct row to stored record": lambda: collect(profiled),
         }
         for name, way in ways.items():
