@@ -11,6 +11,7 @@ group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, LiteralString
 
 import msgspec
@@ -343,6 +344,7 @@ def _alias(column: Sql, name: LiteralString) -> Sql:
     return Sql(f"{column.sql} AS {name}", column.parameters)
 
 
+@lru_cache(1024)
 def _name(what: LiteralString, number: int) -> LiteralString:
     return what + literal(str(number))
 
