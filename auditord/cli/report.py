@@ -398,14 +398,16 @@ def write_chart(answered: Answered, most: int | None) -> None:
     if report.bins and not measure.ratio:
         _print_bins(console, report, measure)
     else:
-        named = [(escape(name), row) for name, row in largest(report, most or 20)]
-        label = min(max(len(name) for name, _ in named), 24)
-        longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
-        for name, row in named:
-            length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
-            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
-            line.append(f" {format_figure(row.total[0], measure)}", "default")
-            console.print(line, overflow="crop", no_wrap=True)
+        named = [
+            (escape(name), row.total[0].value or Fraction(0), f" {format_figure(row.total[0], measure)}")
+            for name, row in largest(report, most or 20)
+        ]
+        label = min(max(len(name) for name, _, _ in named), 24)
+        width = console.width - label - 2 - max(len(figure) for _, _, figure in named)
+        longest = max(value for _, value, _ in named) or Fraction(1)
+        for name, value, figure in named:
+            line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * round(width * value / longest), _COLOURS[0])
+            console.print(line.append(figure, "default"), soft_wrap=True)
     _write_pledge(answered)
 
 
@@ -439,6 +441,7 @@ OUTPUTS: Final[Mapping[str, ReportOutput]] = {
 
 _ROWS: Final = 6
 _WIDTH: Final = 100
+_DATE: Final = len("2026-01-31  ")
 _COLOURS: Final = ("blue", "yellow", "green", "red", "cyan", "magenta", "white")
 _SHADES: Final = "█▓▒░#=+"
 """Patterns in addition to the colours, so that rows can be told apart without colour."""
@@ -450,7 +453,10 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
     series = largest(report, _ROWS)
     sums = {begin: _value(report.totals, begin) for begin in report.bins}
     parts = {begin: f" ({part.text()})" for begin, part in parts_of(report.question, report.bins).items()}
-    width = console.width - 26 - max(map(len, parts.values()), default=0)
+    figures = {
+        begin: f" {format_figure(Figure(value), measure)}{parts.get(begin, '')}" for begin, value in sums.items()
+    }
+    width = console.width - _DATE - max(map(len, figures.values()))
     longest = max(sums.values()) or Fraction(1)
     for begin in report.bins:
         bar = Text(f"{begin.isoformat()}  ")
@@ -460,11 +466,10 @@ def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
             until = round(width * reached / longest)
             bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
             drawn = max(drawn, until)
-        bar.append(f" {format_figure(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
-        console.print(bar, overflow="crop", no_wrap=True)
+        console.print(bar.append(figures[begin]), soft_wrap=True)
     for at, (name, row) in enumerate(series):
         legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escape(name)} ", "default")
-        console.print(legend.append(format_figure(row.total[0], measure), "default"))
+        console.print(legend.append(format_figure(row.total[0], measure), "default"), soft_wrap=True)
 
 
 def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:

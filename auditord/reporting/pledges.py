@@ -7,7 +7,7 @@ period, it amounts to power times hours.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
 from typing import Final
 
 import msgspec
@@ -137,13 +137,15 @@ def _parts(pledges: Sequence[Pledge], question: Question, window: Window) -> Map
     score = question.score if question.measures[0].scored else None
     asked = Scope(filters.get("site"), filters.get("group"))
     found = [each for each in pledges if each.score == score and asked.includes(each.scope)]
-    return {part: _widest([each for each in found if each.hours(part)]) for part in _between_changes(window, found)}
-
-
-def _widest(pledges: Sequence[Pledge]) -> Sequence[Pledge]:
-    """Return the pledges that no other one includes."""
-    scopes = {each.scope for each in pledges}
-    return [each for each in pledges if not any(other.includes(each.scope) for other in scopes - {each.scope})]
+    days = {day for each in found for day in (each.first, each.end)}
+    changes = sorted(datetime.combine(day, time.min, window.start.tzinfo) for day in days)
+    limits = [window.start, *(each for each in changes if window.start < each < window.stop), window.stop]
+    parts: dict[Window, Sequence[Pledge]] = {}
+    for part in starmap(Window, pairwise(limits)):
+        held = [each for each in found if each.hours(part)]
+        scopes = {each.scope for each in held}
+        parts[part] = [each for each in held if not any(other.includes(each.scope) for other in scopes - {each.scope})]
+    return parts
 
 
 def _find_partial(parts: Mapping[Window, Sequence[Pledge]]) -> Sequence[Pledge]:
@@ -153,11 +155,3 @@ def _find_partial(parts: Mapping[Window, Sequence[Pledge]]) -> Sequence[Pledge]:
         for pledge in dict.fromkeys(chain.from_iterable(parts.values()))
         if not all(any(other.scope.includes(pledge.scope) for other in held) for held in parts.values())
     ]
-
-
-def _between_changes(window: Window, pledges: Sequence[Pledge]) -> Sequence[Window]:
-    """Cut a window at the days on which pledges begin or end."""
-    days = {day for pledge in pledges for day in (pledge.first, pledge.end)}
-    changes = sorted(datetime.combine(day, time.min, window.start.tzinfo) for day in days)
-    limits = [window.start, *(each for each in changes if window.start < each < window.stop), window.stop]
-    return [Window(start, stop) for start, stop in pairwise(limits)]

@@ -6,6 +6,7 @@ counts once, and the sums of days, months and sites add up.
 
 from datetime import datetime
 from fractions import Fraction
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -130,12 +131,8 @@ class Question(msgspec.Struct, frozen=True):
         if self.counts_users:
             dimensions.append(MetaValue(self.keys.user))
         dimensions += map(ComponentPresent, self.present)
-        return AggregateQuery(self.where(), tuple(dimensions), self._usage())
-
-    def _usage(self) -> tuple[ComponentUsage, ...]:
-        wanted: dict[str, ComponentUsage] = {}
-        for measure in self.measures:
-            for usage in measure.usage(self.score):
-                known = wanted.get(usage.component)
-                wanted[usage.component] = usage if known is None or usage.scores else known
-        return tuple(wanted.values())
+        usage: dict[str, ComponentUsage] = {}
+        for each in chain.from_iterable(measure.usage(self.score) for measure in self.measures):
+            if each.scores or each.component not in usage:
+                usage[each.component] = each
+        return AggregateQuery(self.where(), tuple(dimensions), tuple(usage.values()))

@@ -1,5 +1,6 @@
 """Turn the store's sums into rows, bins and totals that add up, and find bins that a report covers only in part."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, UNKNOWN, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
-from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot, nearest_float
+from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, KeyValue, LakeSnapshot, nearest_float
 from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.zones import zone_named
 
@@ -80,8 +81,10 @@ class Vectors:
         """Return the cells of an answer by row, unordered."""
         sums: defaultdict[Labels, defaultdict[date | None, list[Vector]]] = defaultdict(lambda: defaultdict(list))
         for group in answer.groups:
-            begin, labels = _key(self.question, group)
-            sums[labels][begin].append(self.of(group))
+            values = iter(group.key)  # the user and the presence of components come last
+            begin = next(values) if self.question.bin is not None else None
+            labels = [_label_of(name, value) for name, value in zip(self.question.groups, values, strict=False)]
+            sums[tuple(labels)][begin if isinstance(begin, date) else None].append(self.of(group))
         return {
             labels: Cells(self, {begin: added(vectors) for begin, vectors in by_bin.items()})
             for labels, by_bin in sums.items()
@@ -316,15 +319,15 @@ def zero(measures: Sequence[Measure]) -> Cell:
     return tuple(UNKNOWN if measure.ratio else _NOTHING for measure in measures)
 
 
-def _key(question: Question, group: Group) -> tuple[date | None, Labels]:
-    """Return the bin and the labels of a group. They are followed by the user and the presence of components."""
-    values = iter(group.key)
-    begin = next(values) if question.bin is not None else None
-    labels = [
-        None if value is None else _size_class(int(str(value))) if name == SIZE else str(value)
-        for name, value in zip(question.groups, values, strict=False)
-    ]
-    return (begin if isinstance(begin, date) else None), tuple(labels)
+def _label_of(name: str, value: KeyValue) -> Label:
+    """Return the label of a value; for job sizes the class of a number of cores: 1, 2, 3-4, 5-8 and so on."""
+    if value is None or name != SIZE:
+        return None if value is None else str(value)
+    at = bisect_left(_SIZES, int(str(value)))
+    if at == len(_SIZES):
+        return f"{_SIZES[-1] + 1}+"
+    least = _SIZES[at - 1] + 1 if at else 1
+    return f"{least}" if least == _SIZES[at] else f"{least}-{_SIZES[at]}"
 
 
 def added(vectors: Sequence[Vector]) -> Vector:
@@ -346,16 +349,6 @@ def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date
     while known and (not found or found[-1] < known[-1]):
         found.append(known[0] if not found else question.bin.next_first_day(found[-1]))
     return tuple(found)
-
-
-def _size_class(cores: int) -> str:
-    """Return the class of a number of cores: 1, 2, 3-4, 5-8 and so on."""
-    before = 0
-    for limit in _SIZES:
-        if cores <= limit:
-            return str(limit) if before + 1 >= limit else f"{before + 1}-{limit}"
-        before = limit
-    return f"{_SIZES[-1] + 1}+"
 
 
 _MOMENT = timedelta(microseconds=1)

@@ -6,7 +6,7 @@ XLSX, numbers are stored as numbers, and texts never as formulas.
 """
 
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -25,7 +25,6 @@ from auditord.reporting.report import (
     Cell,
     Cells,
     Labels,
-    Part,
     Report,
     Vector,
     Vectors,
@@ -220,9 +219,18 @@ def json_pieces(grid: Grid) -> Iterator[str]:
         labels = dict(zip(("label", "then"), row.labels or (None,), strict=False))
         yield separator + _json({**labels, "total": by_name(row.total), "bins": by_bin(row)})
         separator = ",\n"
-    partial = {begin.isoformat(): _days(part) for begin, part in parts_of(question, grid.bins).items()}
-    remarks = _remarks(grid)
-    rest = {"total": by_name(grid.totals.total), "bins": by_bin(grid.totals), "partial": partial, "remarks": remarks}
+    partial = {
+        begin.isoformat(): {
+            name: day.isoformat() for name, day in (("from", part.first), ("to", part.last)) if day is not None
+        }
+        for begin, part in parts_of(question, grid.bins).items()
+    }
+    rest = {
+        "total": by_name(grid.totals.total),
+        "bins": by_bin(grid.totals),
+        "partial": partial,
+        "remarks": _remarks(grid),
+    }
     yield f"\n], {_json(rest)[1:]}\n"
 
 
@@ -239,23 +247,14 @@ def _json(value: object) -> str:
 def columns(grid: Grid) -> tuple[str, ...]:
     """Return the columns of :func:`lines`."""
     question = grid.question
-    labels = [question.bin.value] if question.bin is not None else []
-    return (
-        *labels,
-        *question.groups,
-        *(measure.name for measure in question.measures),
-        *([_PARTIAL] if _has_parts(grid) else []),
-    )
+    bins = () if question.bin is None else (question.bin.value,)
+    partial = (_PARTIAL,) if _has_parts(grid) else ()
+    return (*bins, *question.groups, *(measure.name for measure in question.measures), *partial)
 
 
 def _has_parts(grid: Grid) -> bool:
     """Return whether bins may be partial; a report without bins, or by day, needs no column for that."""
     return grid.question.bin not in {None, CalendarUnit.DAY}
-
-
-def _days(part: Part) -> dict[str, str]:
-    days = {"from": part.first, "to": part.last}
-    return {name: day.isoformat() for name, day in days.items() if day is not None}
 
 
 def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
@@ -271,11 +270,11 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
                 yield (*bin_, *(label or "" for label in row.labels), *cell, *partial)
 
 
-def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
+def csv_pieces(grid: Grid) -> Iterator[str]:
     """Yield CSV (RFC 4180) with a header; text that a spreadsheet would evaluate as a formula is escaped."""
-    yield csv_line(map(shown, columns(grid)))
+    yield csv_line(map(no_formula, columns(grid)))
     for line in lines(grid):
-        yield csv_line(map(shown, line))
+        yield csv_line(map(no_formula, line))
 
 
 def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
@@ -327,8 +326,17 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
     """
     has_columns = len(grid.question.measures) == 1 and 3 + len(grid.bins) <= _MOST_COLUMNS
     table = _by_bins(grid) if has_columns else chain([columns(grid)], lines(grid))
-    counts = all(not measure.unit for measure in grid.question.measures)
-    return write_sheets({"Usage": table, "About": _about(grid)}, out, folder, {"About", *(["Usage"] if counts else [])})
+    question, window = grid.question, grid.question.window
+    about: list[Line] = [("measure", "unit")]
+    about += [
+        (each.title, f"{each.unit} ({question.score})" if each.scored else each.unit) for each in question.measures
+    ]
+    if window is not None:
+        about.append(("from", f"{window.start:%Y-%m-%d %H:%M}"))
+        about.append(("to, not included", f"{window.stop:%Y-%m-%d %H:%M}"))
+    about += [("time zone", question.zone), *(("remark", remark) for remark in _remarks(grid)), *question.filters]
+    counts = all(not measure.unit for measure in question.measures)
+    return write_sheets({"Usage": table, "About": iter(about)}, out, folder, {"About", *(["Usage"] if counts else [])})
 
 
 def write_sheets(
@@ -382,17 +390,3 @@ def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:
     yield row.total[0]
     if grid.bins:
         yield from (None if cell is None else cell[0] for cell in row.cells)
-
-
-def _about(grid: Grid) -> Iterator[Line]:
-    question, window = grid.question, grid.question.window
-    yield ("measure", "unit")
-    for measure in question.measures:
-        unit = f"{measure.unit} ({question.score})" if measure.scored else measure.unit
-        yield (measure.title, unit)
-    if window is not None:
-        yield ("from", f"{window.start:%Y-%m-%d %H:%M}")
-        yield ("to, not included", f"{window.stop:%Y-%m-%d %H:%M}")
-    yield ("time zone", question.zone)
-    yield from (("remark", remark) for remark in _remarks(grid))
-    yield from question.filters

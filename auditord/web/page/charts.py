@@ -8,7 +8,7 @@ of CPU, Vega-Lite (vl-convert) 0.37 s and 84 MB on the disk; this module takes 1
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from fractions import Fraction
 from typing import Final
@@ -167,13 +167,23 @@ def areas(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
-    """Return lines with a dot for each value; None if there are no values."""
+    """Return lines with a dot for each value, hollow if it covers only part of its bin; None if there are no values."""
     if not _has_values(series):
         return None
     values = [mark.value for each in series for mark in each.marks if mark.value is not None]
-    top = ticks(max(*values, *_amounts(line), 0))[-1]
-    parts = [_group(each, _dots_of(each, axis.partial, top)) for each in series]
-    return _over_time(title, axis, top, [*parts, _pledge(line, top)])
+    top = ticks(max(*values, *filter(None, line), 0))[-1]
+    groups: list[str] = []
+    for each in series:
+        is_joined, path, dots = False, list[str](), list[str]()
+        for at, mark in enumerate(each.marks):
+            if mark.value is not None:
+                x, y = _x(at + 0.5, len(each.marks)), _y(mark.value, top)
+                path.append(f"{'L' if is_joined else 'M'}{x:.1f} {y:.1f}")
+                css = "mark hollow" if at in axis.partial else "mark"
+                dots.append(mark_shape(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
+            is_joined = mark.value is not None
+        groups.append(_group(each, [f'<path class="line" d="{" ".join(path)}"/>', *dots]))
+    return _over_time(title, axis, top, groups, line)
 
 
 def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> Picture | None:
@@ -199,32 +209,21 @@ def _stack(
 ) -> Picture | None:
     if not _has_values(series):
         return None
-    top = ticks(max(*_sums(axis, series), *_amounts(line), 0))[-1]
+    places = len(axis.labels)
+    sums = [_sum_up(series, at) for at in range(places)]
+    top = ticks(max(*sums, *filter(None, line), 0))[-1]
     parts = [_group(each, shapes(each, series[:at], top)) for at, each in enumerate(series)]
-    hatched = _hatch(axis, series, top, are_areas=shapes is _area_of)
-    return _over_time(title, axis, top, [*parts, *hatched, _pledge(line, top)])
-
-
-def _hatch(axis: Axis, series: Sequence[Series], top: float, *, are_areas: bool) -> Iterator[str]:
-    """Yield stripes in the background colour over the shapes of partial bins."""
-    if axis.partial:
-        yield _HATCH
-    places, sums, filled = len(axis.labels), _sums(axis, series), 1.0 if are_areas else _FILLED
-    for at in axis.partial:
+    are_areas = shapes is _area_of
+    filled = 1.0 if are_areas else _FILLED
+    parts += [_HATCH] if axis.partial else []
+    for at in axis.partial:  # stripes in the background colour
         x, y = _x(at + (1 - filled) / 2, places), _TOP if are_areas else _y(sums[at], top)
-        yield rectangle(x, y, _WIDE / places * filled, _BOTTOM - y, "hatched", fill="url(#hatch)")
+        parts.append(rectangle(x, y, _WIDE / places * filled, _BOTTOM - y, "hatched", fill="url(#hatch)"))
+    return _over_time(title, axis, top, parts, line)
 
 
 def _has_values(series: Sequence[Series]) -> bool:
     return any(mark.value for each in series for mark in each.marks)
-
-
-def _sums(axis: Axis, series: Sequence[Series]) -> list[float]:
-    return [sum(each.marks[at].value or 0 for each in series) for at in range(len(axis.labels))]
-
-
-def _amounts(line: Sequence[float | None]) -> list[float]:
-    return [value or 0 for value in line]
 
 
 def _x(at: float, places: int) -> float:
@@ -235,11 +234,11 @@ def _y(value: float, top: float) -> float:
     return _BOTTOM - _HIGH * value / top
 
 
-def _group(series: Series, shapes: Iterator[str]) -> str:
+def _group(series: Series, shapes: Iterable[str]) -> str:
     return f'<g class="series colour-{series.colour}" data-series="{escape(series.name)}">{"".join(shapes)}</g>'
 
 
-def _below(series: Sequence[Series], at: int) -> float:
+def _sum_up(series: Sequence[Series], at: int) -> float:
     return sum(each.marks[at].value or 0 for each in series)
 
 
@@ -248,7 +247,7 @@ def _bars_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
     wide = _WIDE / places * _FILLED
     for at, mark in enumerate(series.marks):
         if mark.value:
-            base = _below(below, at)
+            base = _sum_up(below, at)
             upper = _y(base + mark.value, top)
             x = _x(at + (1 - _FILLED) / 2, places)
             yield mark_shape(rectangle(x, upper, wide, _y(base, top) - upper), mark)
@@ -257,7 +256,7 @@ def _bars_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
 def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[str]:
     """Yield one shape, then an invisible bar over it for each value, with the title and the link."""
     places = len(series.marks)
-    bases = [_below(below, at) for at in range(places)]
+    bases = [_sum_up(below, at) for at in range(places)]
     upper = [
         f"{_x(at + 0.5, places):.1f} {_y(bases[at] + (series.marks[at].value or 0), top):.1f}" for at in range(places)
     ]
@@ -269,48 +268,24 @@ def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
             yield mark_shape(rectangle(_x(at, places), y, _WIDE / places, _y(bases[at], top) - y, "unseen"), mark)
 
 
-def _dots_of(series: Series, partial: Collection[int], top: float) -> Iterator[str]:
-    """Yield a line with a dot for each value. The dot is hollow if the value covers only part of its bin."""
-    places, is_joined, path, dots = len(series.marks), False, list[str](), list[str]()
-    for at, mark in enumerate(series.marks):
-        if mark.value is None:
-            is_joined = False
-            continue
-        x, y = _x(at + 0.5, places), _y(mark.value, top)
-        path.append(f"{'L' if is_joined else 'M'}{x:.1f} {y:.1f}")
-        css = "mark hollow" if at in partial else "mark"
-        dots.append(mark_shape(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
-        is_joined = True
-    yield f'<path class="line" d="{" ".join(path)}"/>'
-    yield from dots
-
-
-def _pledge(values: Sequence[float | None], top: float) -> str:
-    steps = [
-        f"M{_x(at, len(values)):.1f} {_y(value, top):.1f} H{_x(at + 1, len(values)):.1f}"
-        for at, value in enumerate(values)
-        if value is not None
-    ]
-    return f'<path class="pledge" d="{" ".join(steps)}"/>' if steps else ""
-
-
-def _over_time(title: str, axis: Axis, top: float, parts: Sequence[str]) -> Picture:
-    data = {"data-days": " ".join(axis.days), "data-plot": f"{_LEFT} {_WIDE} {_TOP} {_HIGH}"} if axis.days else {}
-    content = [*_grid(top, axis.unit), *parts, *_labels(axis, len(axis.labels))]
-    return Picture(title, _HEIGHT, "".join(content), data)
-
-
-def _grid(top: float, unit: str) -> Iterator[str]:
-    if unit:
-        yield text_at(WIDTH, _TOP - 16, unit, css="end")
+def _over_time(title: str, axis: Axis, top: float, shapes: Sequence[str], pledge: Sequence[float | None]) -> Picture:
+    """Return a picture of shapes and a stepped line, with a grid and labels."""
+    content = [text_at(WIDTH, _TOP - 16, axis.unit, css="end")] if axis.unit else []
     for tick in ticks(top):
         y = _y(tick, top)
-        yield f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>'
-        yield text_at(_RIGHT + 8, y + 4, compact(tick), css="begin")  # next to the latest bins, which phones show first
+        content.append(f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>')
+        # Next to the latest bins, which phones show first.
+        content.append(text_at(_RIGHT + 8, y + 4, compact(tick), css="begin"))
 
+    places = len(axis.labels)
+    steps = [
+        f"M{_x(at, places):.1f} {_y(value, top):.1f} H{_x(at + 1, places):.1f}"
+        for at, value in enumerate(pledge)
+        if value is not None
+    ]
+    content += [*shapes, f'<path class="pledge" d="{" ".join(steps)}"/>' if steps else ""]
 
-def _labels(axis: Axis, places: int) -> Iterator[str]:
-    """Yield as many labels as fit. Phones draw them larger and hide every second one if they are close."""
+    # As many labels as fit. Phones draw them larger and hide every second one if they are close.
     characters = max(map(len, axis.labels))
     most = min(_MOST_LABELS, int(_WIDE / (_CHARACTER * characters + _BETWEEN)))
     step = -(-places // most)
@@ -319,7 +294,9 @@ def _labels(axis: Axis, places: int) -> Iterator[str]:
         link = axis.links[at] if axis.links else None
         css = "second" if is_close and number % 2 else ""
         x = max(_x(at + 0.5, places), _CHARACTER * len(axis.labels[at]) / 2)  # keeps the first label from being cut off
-        yield text_at(x, _BOTTOM + 20, axis.labels[at], link, css)
+        content.append(text_at(x, _BOTTOM + 20, axis.labels[at], link, css))
+    data = {"data-days": " ".join(axis.days), "data-plot": f"{_LEFT} {_WIDE} {_TOP} {_HIGH}"} if axis.days else {}
+    return Picture(title, _HEIGHT, "".join(content), data)
 
 
 SHADES: Final = 5
@@ -345,50 +322,31 @@ def heat_map(title: str, days: Mapping[date, Mark], unit: str = "") -> Picture |
     first = min(days)
     monday = first - timedelta(days=first.weekday())
     foot = ((max(days) - monday).days // 7 // _WEEKS + 1) * _BLOCK
-    names = [part for top in range(0, foot, _BLOCK) for part in _weekday_names(top)]
-    months = _months(sorted(days), monday)
-    key = _key(f"{compact(largest)} {unit}".rstrip(), foot)
-    return Picture(title, round(foot + _STEP + 8), "".join([*names, *months, *_squares(days, largest, monday), *key]))
+    parts: list[str] = []
+    for top in range(0, foot, _BLOCK):
+        for weekday in _WEEKDAYS:
+            name = f"{_A_MONDAY + timedelta(days=weekday):%a}"
+            parts.append(text_at(_HEAT_LEFT - 8, top + _HEAT_TOP + (weekday + 0.7) * _STEP, name, css="end"))
+
+    for day in sorted(days):
+        block, column = divmod((day - monday).days // 7, _WEEKS)
+        x, top = _HEAT_LEFT + column * _STEP, block * _BLOCK
+        if day.day == 1:  # above the first week of the month
+            parts.append(text_at(x, top + 14, f"{day:%Y}" if day.month == 1 else f"{day:%b}", css="begin"))
+        css = f"heat-{shade(days[day].value, largest)}"
+        parts.append(mark_shape(rectangle(x, top + _HEAT_TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), days[day]))
+
+    x, base = WIDTH - 140 - (SHADES + 1) * _STEP, foot + 0.7 * _STEP
+    most = f"{compact(largest)} {unit}".rstrip()
+    parts.append(text_at(x - 8, base, "0", css="end"))
+    parts += [rectangle(x + at * _STEP, foot, _SIZE, _SIZE, f"heat-{at}") for at in range(SHADES + 1)]
+    parts.append(text_at(x + (SHADES + 1) * _STEP + 4, base, most, css="begin"))
+    return Picture(title, round(foot + _STEP + 8), "".join(parts))
 
 
 def shade(value: float | None, largest: float) -> int:
     """Return the shade of a value: 0 for no value, else 1 to 5 in equal steps."""
     return min(SHADES, 1 + int(SHADES * value / largest)) if value else 0
-
-
-def _weekday_names(top: float) -> Iterator[str]:
-    for weekday in _WEEKDAYS:
-        name = f"{_A_MONDAY + timedelta(days=weekday):%a}"
-        yield text_at(_HEAT_LEFT - 8, top + _HEAT_TOP + (weekday + 0.7) * _STEP, name, css="end")
-
-
-def _months(days: Sequence[date], monday: date) -> Iterator[str]:
-    """Yield the names of months above their first weeks; January shows the year."""
-    for day in days:
-        if day.day == 1:
-            x, top = _place((day - monday).days // 7)
-            yield text_at(x, top + 14, f"{day:%Y}" if day.month == 1 else f"{day:%b}", css="begin")
-
-
-def _place(week: int) -> tuple[float, float]:
-    block, column = divmod(week, _WEEKS)
-    return _HEAT_LEFT + column * _STEP, block * _BLOCK
-
-
-def _squares(days: Mapping[date, Mark], largest: float, monday: date) -> Iterator[str]:
-    for day in sorted(days):
-        x, top = _place((day - monday).days // 7)
-        css = f"heat-{shade(days[day].value, largest)}"
-        yield mark_shape(rectangle(x, top + _HEAT_TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), days[day])
-
-
-def _key(largest: str, top: float) -> Iterator[str]:
-    """Yield the key of the shades, from 0 to the largest value."""
-    x = WIDTH - 140 - (SHADES + 1) * _STEP
-    yield text_at(x - 8, top + 0.7 * _STEP, "0", css="end")
-    for at in range(SHADES + 1):
-        yield rectangle(x + at * _STEP, top, _SIZE, _SIZE, f"heat-{at}")
-    yield text_at(x + (SHADES + 1) * _STEP + 4, top + 0.7 * _STEP, largest, css="begin")
 
 
 _MARGIN: Final = 24
@@ -420,32 +378,25 @@ class Sheet(msgspec.Struct, frozen=True):
         """Return the SVG of the sheet; without a chart, only its texts."""
         top = _TITLE + _LINE * len(self.lines) + 14
         high = 0 if chart is None else chart.height
-        legend = list(self._legend(top + high + _LINE))
-        height = top + high + _LINE * (legend[-1][0] if legend else 0) + _MARGIN
-        texts = [text_at(_MARGIN, _TITLE, self.title, css="title")]
-        texts += [text_at(_MARGIN, _TITLE + _LINE * at, line) for at, line in enumerate(self.lines, start=1)]
-        drawn = ""
-        if chart is not None:  # a nested SVG, so that its percentages refer to its own width
-            place = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
-            drawn = f'<svg {place} class="{chart.css}">{chart.content}</svg>'
-        keys = "".join(part for _, part in legend)
-        size = f'width="{_SHEET_WIDTH}" height="{height}"'
-        begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
-        paper = f'<style>{self.style}</style><rect class="paper" {size}/>'
-        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join(texts)}{drawn}{keys}</svg>'
-        return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", sheet)
-
-    def _legend(self, top: float) -> Iterator[tuple[int, str]]:
-        """Yield the keys of the legend, each with the number of its row."""
-        x, row = float(_MARGIN), 1
+        keys, x, y = list[str](), float(_MARGIN), top + high + (_LINE if self.keys else 0)
         for name, colour in self.keys:
             wide = 2 * _SWATCH + 16 + _CHARACTER * len(name)
             if x > _MARGIN and x + wide > WIDTH + _MARGIN:
-                x, row = float(_MARGIN), row + 1
-            y = top + _LINE * (row - 1)
+                x, y = float(_MARGIN), y + _LINE
             square = f'x="{x:.1f}" y="{y - 10:.1f}" width="{_SWATCH}" height="{_SWATCH}" rx="2"'
-            yield row, f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}'
+            keys.append(f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}')
             x += wide
+        height = y + _MARGIN
+        parts = [text_at(_MARGIN, _TITLE, self.title, css="title")]
+        parts += [text_at(_MARGIN, _TITLE + _LINE * at, line) for at, line in enumerate(self.lines, start=1)]
+        if chart is not None:  # a nested SVG, so that its percentages refer to its own width
+            place = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
+            parts.append(f'<svg {place} class="{chart.css}">{chart.content}</svg>')
+        size = f'width="{_SHEET_WIDTH}" height="{height}"'
+        begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
+        paper = f'<style>{self.style}</style><rect class="paper" {size}/>'
+        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join([*parts, *keys])}</svg>'
+        return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", sheet)
 
 
 def replace_variables(rules: str) -> str:

@@ -37,9 +37,10 @@ from auditord.web.page.query_string import ALL_TIME, NO_BIN, USAGE, View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
-from auditord_hookspecs import AggregateQuery, Aggregates, Permission, TooManyGroups
+from auditord_hookspecs import AggregateQuery, Aggregates, Permission, Record, RecordQuery, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
 from auditord_hookspecs.query import AllOf, Window
+from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
 
@@ -169,30 +170,31 @@ class Figures(msgspec.Struct, frozen=True):
             _check_cells(rows, len(bins))
             if rows * len(bins) > FEW_GROUPS:
                 await place.grow()
-            await self._gather_bins(gathering, question, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            first, count = 0, max(1, FEW_GROUPS // rows)
+            while first < len(bins):
+                part = _part(question, bins, first, first + count)
+                # Each row may have two groups: with and without CPU time.
+                most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
+                try:
+                    found = await self._sums(request)(replace(part.query(), most_groups=most))
+                except TooManyGroups as error:
+                    if count == 1:
+                        raise _too_many_rows() from error
+                    count //= 2
+                    continue
+                await self.places.run(partial(gathering.add, found))
+                first += count
+                # As many bins next time as this result suggests.
+                count = max(1, min(2 * count, count * MANY_GROUPS // max(1, 2 * len(found.groups))))
+                del found  # before the next query
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
 
-    async def _gather_bins(
-        self, gathering: Gathering, question: Question, bins: Sequence[date], count: int, aggregate: Aggregate
-    ) -> None:
-        """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
-        first = 0
-        while first < len(bins):
-            part = _part(question, bins, first, first + count)
-            # Each row may have two groups: with and without CPU time.
-            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
-            try:
-                found = await aggregate(replace(part.query(), most_groups=most))
-            except TooManyGroups as error:
-                if count == 1:
-                    raise _too_many_rows() from error
-                count //= 2
-                continue
-            await self.places.run(partial(gathering.add, found))
-            first += count
-            count = max(1, min(2 * count, count * MANY_GROUPS // max(1, 2 * len(found.groups))))
-            del found  # before the next query
+    async def read(self, request: web.BaseRequest, query: RecordQuery) -> list[Record]:
+        """Return the records of a query for the sender of a request."""
+        async with self.places.one(client_key(request)), self.records(request).stream(query) as pages:
+            documents = [document async for page in pages for document in page]
+        return await self.places.run(lambda: list(map(decode_record, documents)))
 
     async def rows_and_bins(
         self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS
@@ -336,36 +338,6 @@ def _check_cells(rows: int, bins: int) -> None:
         raise InvalidQuery(f"{sides}, and a file has at most {MOST_CELLS:,}: {narrower}", "bin")
 
 
-def series(
-    rows: Sequence[tuple[str, Row, int]],
-    bins: Sequence[date],
-    report: Report,
-    links: Callable[[str], Callable[[date], str] | None] = lambda _name: None,
-) -> list[Series]:
-    """Return the rows of a report as series of a chart.
-
-    Args:
-        rows: names, rows, colours.
-        bins: the places of the axis.
-        report: the report of the rows.
-        links: returns for a row's name a function from bins to the URLs of its marks, or None for no links.
-    """
-    measure = report.question.measures[0]
-    labels = {begin: name_of_bin(begin, report.question) for begin in bins}
-    made: list[Series] = []
-    for name, row, colour in rows:
-        link, marks = links(name), list[Mark]()
-        for begin, label in labels.items():
-            figure = row.cells[begin][0] if begin in row.cells else None
-            if figure is None or not (value := figure.value):
-                marks.append(_GAP)
-                continue
-            title = f"{name}, {label}: {format_figure(figure, measure.unit)} {measure.unit}".rstrip()
-            marks.append(Mark(nearest_float(value), title, None if link is None else link(begin)))
-        made.append(Series(name, colour, marks))
-    return made
-
-
 def compare(report: Report, former: Sequence[tuple[str, Report]], at: int = 0) -> list[tuple[str, str | None]]:
     """Return for each former report the text of its figure, and the change from it to the present figure."""
     measure, found = report.question.measures[at], list[tuple[str, str | None]]()
@@ -396,39 +368,61 @@ class Charts(msgspec.Struct, frozen=True):
         """Return the chart of the view; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
         if unit is None:
-            return charts.ranking(measure.title, self._rank(report, view))
+            ranked: list[tuple[str, str, Mark]] = []
+            for row in report.rows[:_RANKED]:
+                name, value = row.name or "All", row.total[0].value
+                narrowed = view.of_row(report.question, row.labels)
+                link = self.path(narrowed.url(USAGE)) if narrowed is not None and row.labels else None
+                figure, size = format_figure(row.total[0], measure.unit), nearest_float(value or Fraction(0))
+                ranked.append((name, figure, Mark(size, f"{name}: {figure} {measure.unit}".strip(), link)))
+            return charts.ranking(measure.title, ranked)
         if view.chart == "days":
             return heat_map(measure.title, self._days(report, view, bins), measure.unit)
         usual = charts.lines if measure.ratio else charts.bars
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
-        axis = replace(self._axis(view, bins, unit, measure.unit), partial=partial_places(report, bins))
+        ends = [unit.next_first_day(begin) for begin in bins]
+        axis = Axis(
+            [begin_of_bin(begin, unit) for begin in bins],
+            [] if unit is CalendarUnit.DAY else [self.path(zoom(view, *span)) for span in zip(bins, ends, strict=True)],
+            [begin.isoformat() for begin in (*bins, *ends[-1:])],
+            measure.unit,
+            _partial_places(report, bins),
+        )
         return draw(measure.title, axis, self.series(report, view, bins), pledge)
+
+    def bars(self, title: str, report: Report, view: View, bins: Sequence[date]) -> Picture | None:
+        """Return the bars of a report with bins; the axis has no links."""
+        unit, unit_of_values = report.question.bin or CalendarUnit.DAY, report.question.measures[0].unit
+        labels = [begin_of_bin(begin, unit) for begin in bins]
+        axis = Axis(labels, unit=unit_of_values, partial=_partial_places(report, bins))
+        return charts.bars(title, axis, self.series(report, view, bins))
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """Return names, rows and colours. All but the largest rows are summed into one."""
         rows, rest, count = report.largest(MOST_COLOURS)
-        found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
+        found = [(row.name or "All", row, at) for at, row in enumerate(rows)]
         return found if rest is None else [*found, (f"{count} more", rest, OTHERS)]
-
-    def name(self, row: Row, report: Report) -> str:
-        """Return the name of a row."""
-        return row.name if report.question.groups else "All"
 
     def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
         """Return the rows as series whose marks link to their records."""
-        rows = self.rows(report)
-        named = {name: row for name, row, colour in rows if colour != OTHERS}
-        spans = _spans(report, bins)
-
-        def links(name: str) -> Callable[[date], str] | None:
-            if name not in named or view.source == LAKE:
-                return None
-            url = self._records(view.of_row(report.question, named[name].labels))
-            return None if url is None else lambda begin: url + spans[begin]
-
-        return series(rows, bins, report, links)
+        measure, spans = report.question.measures[0], _spans(report, bins)
+        labels = {begin: name_of_bin(begin, report.question) for begin in bins}
+        made: list[Series] = []
+        for name, row, colour in self.rows(report):
+            has_links = colour != OTHERS and view.source != LAKE
+            url = self._records(view.of_row(report.question, row.labels)) if has_links else None
+            marks: list[Mark] = []
+            for begin, label in labels.items():
+                figure = row.cells[begin][0] if begin in row.cells else None
+                if figure is None or not (value := figure.value):
+                    marks.append(_GAP)
+                    continue
+                title = f"{name}, {label}: {format_figure(figure, measure.unit)} {measure.unit}".rstrip()
+                marks.append(Mark(nearest_float(value), title, None if url is None else url + spans[begin]))
+            made.append(Series(name, colour, marks))
+        return made
 
     def _records(self, view: View | None) -> str | None:
         """Return the URL of the list of a view's records, ready for the days of a bin to be appended."""
@@ -436,16 +430,6 @@ class Charts(msgspec.Struct, frozen=True):
             return None
         url = self.path(view.jobs(**{"period": None, "from": None, "to": None}))
         return f"{url}&" if "?" in url else f"{url}?"
-
-    def _rank(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
-        unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
-        for row in report.rows[:_RANKED]:
-            name, value = self.name(row, report), row.total[0].value
-            narrowed = view.of_row(report.question, row.labels)
-            link = self.path(narrowed.url(USAGE)) if narrowed is not None and row.labels else None
-            figure, size = format_figure(row.total[0], unit), nearest_float(value or Fraction(0))
-            found.append((name, figure, Mark(size, f"{name}: {figure} {unit}".strip(), link)))
-        return found
 
     def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
         unit, found = report.question.measures[0].unit, dict[date, Mark]()
@@ -460,17 +444,8 @@ class Charts(msgspec.Struct, frozen=True):
             )
         return found
 
-    def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit, of_values: str) -> Axis:
-        """Return the time axis, whose labels link to their bins."""
-        ends = [unit.next_first_day(begin) for begin in bins]
-        links = (
-            [] if unit is CalendarUnit.DAY else [self.path(zoom(view, *span)) for span in zip(bins, ends, strict=True)]
-        )
-        days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
-        return Axis([begin_of_bin(begin, unit) for begin in bins], links, days, of_values)
 
-
-def partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
+def _partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
     """Return the places of the bins that a report covers only in part."""
     return [at for at, begin in enumerate(bins) if part_of(report.question, begin) is not None]
 

@@ -6,8 +6,9 @@ is sent, and no place for reading is held while a slow client receives the file.
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from functools import partial
+from itertools import chain
 from tempfile import TemporaryFile
 from typing import BinaryIO, Final
 
@@ -24,7 +25,7 @@ from auditord.web.page.query_string import JOBS, name_of, pieces_of, read_view
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import client_key, read_target
 from auditord.web.streams import Pages, StreamedAnswers
-from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
@@ -65,7 +66,7 @@ class JobFiles(msgspec.Struct, frozen=True):
         with TemporaryFile(dir=folder) as rows:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(places.one(client_key(request)))
-                read = self.pages.records(request).stream(replace(query, limit=most + 1))
+                read = self.pages.figures.records(request).stream(replace(query, limit=most + 1))
                 async for page in await stack.enter_async_context(read):
                     count += len(page)
                     await places.run(partial(_add_rows, rows, page, columns, keys, zone))
@@ -76,48 +77,34 @@ class JobFiles(msgspec.Struct, frozen=True):
                 )
                 raise InvalidQuery(f"a file of more than {size} has {narrower}", "period")
             rows.seek(0)
+            lines: Iterator[Line] = map(_DECODER.decode, rows)
             if form == "xlsx":
-                sheets = {"Jobs": _lines(rows, columns)}
+                sheets = {"Jobs": chain([columns], lines)}
                 made = writer.file(lambda out, temporary: write_sheets(sheets, out, temporary))
+            elif form == "csv":
+                made = writer.text(csv_line(map(no_formula, line)) for line in chain([columns], lines))
             else:
-                made = writer.text(_csv(rows, columns) if form == "csv" else _json(rows, columns))
+                made = writer.text(_json(lines, columns))
             async with aclosing(made):
                 yield made
 
 
 def _add_rows(out: BinaryIO, documents: Sequence[bytes], columns: Sequence[str], keys: LabelKeys, zone: tzinfo) -> None:
     for record in map(decode_record, documents):
-        out.writelines([_ENCODER.encode(_cells(record, columns, keys, zone)), b"\n"])
+        meta = record.meta or {}
+        values: Mapping[str, str | float | None] = {
+            "start": record.start_time.astimezone(zone).isoformat(),
+            "stop": None if record.stop_time is None else record.stop_time.astimezone(zone).isoformat(),
+            "runtime": record.runtime,
+            **{name: None if figure is None else number(figure) for name, figure in job_figures(record).items()},
+        }
+        others = [values[name] if name in values else ", ".join(meta.get(keys.key(name), ())) for name in columns[1:]]
+        out.writelines([_ENCODER.encode([record.record_id, *others]), b"\n"])
 
 
-def _cells(record: Record, columns: Sequence[str], keys: LabelKeys, zone: tzinfo) -> Line:
-    meta, figures = record.meta or {}, job_figures(record)
-
-    def time(moment: datetime | None) -> str | None:
-        return None if moment is None else moment.astimezone(zone).isoformat()
-
-    values: Mapping[str, str | float | None] = {
-        "start": time(record.start_time),
-        "stop": time(record.stop_time),
-        "runtime": record.runtime,
-        **{name: None if figure is None else number(figure) for name, figure in figures.items()},
-    }
-    others = [values[name] if name in values else ", ".join(meta.get(keys.key(name), ())) for name in columns[1:]]
-    return [record.record_id, *others]
-
-
-def _lines(rows: BinaryIO, columns: Sequence[str]) -> Iterator[Line]:
-    yield columns
-    yield from map(_DECODER.decode, rows)
-
-
-def _csv(rows: BinaryIO, columns: Sequence[str]) -> Iterator[str]:
-    return (csv_line(map(no_formula, line)) for line in _lines(rows, columns))
-
-
-def _json(rows: BinaryIO, columns: Sequence[str]) -> Iterator[str]:
+def _json(lines: Iterator[Line], columns: Sequence[str]) -> Iterator[str]:
     separator = "["
-    for line in map(_DECODER.decode, rows):
+    for line in lines:
         yield f"{separator}\n{_ENCODER.encode(dict(zip(columns, line, strict=True))).decode()}"
         separator = ","
     yield "[]\n" if separator == "[" else "\n]\n"

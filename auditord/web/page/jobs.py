@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from auditord.actions import Closing, Note, Outcome, RecordActions
+from auditord.actions import Closing, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
@@ -44,14 +44,14 @@ from auditord.web.page.query_string import (
     value_of,
 )
 from auditord.web.page.query_string import JOBS as PATH
-from auditord.web.page.rendering import Form, Renderer, Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.page.suggestions import Suggestions
 from auditord.web.problems import Refused
-from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
+from auditord.web.record_query import InvalidQuery, about
+from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
-from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, Order, SortField
+from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.zones import zone_name
@@ -88,7 +88,6 @@ class JobsPages(msgspec.Struct, frozen=True):
     """Shows the list of records and single records."""
 
     figures: Figures
-    records: RecordsFor
     store: RecordStore
     renderer: Renderer
     visitors: Visitors
@@ -104,13 +103,20 @@ class JobsPages(msgspec.Struct, frozen=True):
         now = self.figures.now(view.zone)
         zone = now.tzinfo or UTC
         listing = self.query(view, pieces, now)
-        query = listing.query
+        query, order = listing.query, listing.query.order
         unpaged = "&".join([piece for piece in pieces if name_of(piece) not in {"cursor", "limit"}])
-        places = self.figures.places
-        async with places.one(client_key(request)), self.records(request).stream(query) as pages:
-            documents = [document async for page in pages for document in page]
-        found = await places.run(lambda: list(map(decode_record, documents)))
+        found = await self.figures.read(request, query)
         rows, keys = found[: listing.page], self.figures.keys
+        following = longer = None
+        if len(found) > listing.page and order.field is SortField.START:
+            following = _url(set_parameter(pieces, "cursor", cursor(rows[-1])))
+        elif len(found) > listing.page:
+            longer = _url(set_parameter(pieces, "limit", str(MOST_ROWS)))
+        orders: dict[str, tuple[str, str]] = {}
+        for column, field in _SORTED.items():
+            is_it = order.field is field
+            state = "" if not is_it else "descending" if order.descending else "ascending"
+            orders[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
         values = {
             "view": view,
             "zone": zone_name(now),
@@ -119,10 +125,11 @@ class JobsPages(msgspec.Struct, frozen=True):
             "offered": await self.suggestions.offer(request),
             "keys": keys,
             "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
-            **self._more(pieces, listing, found),
-            "orders": _orders(pieces, query.order),
+            "next": following,
+            "longer": longer,
+            "orders": orders,
             **form_of(pieces, zone),
-            "latest_first": query.order.descending,
+            "latest_first": order.descending,
             "limit": listing.page,
             "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
             "has_released": (await self.store.lake_state()).records > 0,
@@ -134,52 +141,48 @@ class JobsPages(msgspec.Struct, frozen=True):
         navigation = self.visitors.navigation(request, PATH)
 
         def make() -> web.Response:
-            shown = [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows]
+            of_labels = [(name, keys.key(name)) for name in columns if name not in _COLUMNS]
+            shown = [
+                {
+                    **job_row(record, keys),
+                    "labels": {name: ", ".join((record.meta or {}).get(key, ())) for name, key in of_labels},
+                }
+                for record in rows
+            ]
             return self.renderer.answer("jobs.html", {**values, "rows": shown}, navigation)
 
-        return await places.run(make)
-
-    def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
-        """Return the URL of the next page or, if not sorted by start time, of a longer page; None if none is left."""
-        if len(found) <= listing.page:
-            return {"next": None, "longer": None}
-        if listing.query.order.field is SortField.START:
-            return {"next": _url(set_parameter(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
-        return {"next": None, "longer": _url(set_parameter(pieces, "limit", str(MOST_ROWS)))}
+        return await self.figures.places.run(make)
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show one record: to operators with its origin and differences, to administrators also with its history."""
-        try:
-            record_id = read_target(request.raw_path).segment(-1)
-            check_name(record_id)
-        except (InvalidRecord, UnicodeDecodeError) as error:
-            raise Refused(404, str(error)) from error
-        text = await self.records(request).get(record_id)
-        if text is None:
-            raise Refused(404, f"There is no record '{record_id}'.")
-        record = decode_record(text)
+        record = await _read_record(request, self.figures.records)
+        record_id = record.record_id
         known = principal_of(request) is not None  # without authenticators, only the control socket shows more
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
         is_operator = known and may(request, Permission.OPERATE)
+        acts: Sequence[str] = ()
+        if self.visitors.forms.sessions is not None and may(request, Permission.ADMINISTER):
+            acts = ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
+        components: list[dict[str, str]] = []
+        for each in record.components:
+            amount = f"{each.amount:,} {_UNITS.get(each.name, '')}".rstrip()
+            if each.name == PEAK and each.amount >= _MIB:
+                amount = f"{each.amount / _MIB:,.1f} MiB"
+            scores = ", ".join(f"{score.name} {score.value:g}" for score in each.scores)
+            components.append({"name": each.name, "amount": amount, "scores": scores})
         values = {
             "record": record,
             "row": job_row(record, self.figures.keys),
             "implausible": matches(record, ImplausibleCpuTime()),
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
-            "components": [_component(record, at) for at in range(len(record.components))],
+            "components": components,
             "history": history,
             "origin": await self.store.origin(record_id) if is_operator else None,
             "differences": await self.store.differences_of(record_id) if is_operator else (),
-            "acts": self._acts(request, record),
+            "acts": acts,
             "api": f"/api/v1/records/{quote(record_id, safe='')}",
         }
         return self.renderer.answer("job.html", values, self.visitors.navigation(request, PATH))
-
-    def _acts(self, request: web.BaseRequest, record: Record) -> Sequence[str]:
-        """Return the changes that the visitor may make."""
-        if self.visitors.forms.sessions is None or not may(request, Permission.ADMINISTER):
-            return ()
-        return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
 
     def query(self, view: View, pieces: Sequence[str], now: datetime) -> Listing:
         """Return the query of a list, in the time zone of ``now``."""
@@ -190,18 +193,25 @@ class JobsPages(msgspec.Struct, frozen=True):
         return replace(listing, query=replace(listing.query, where=AllOf((named, listing.query.where))))
 
 
+async def _read_record(request: web.BaseRequest, records: RecordsFor) -> Record:
+    """Return the record that the path of a request names.
+
+    Raises:
+        Refused: there is no such record that the sender may see.
+    """
+    try:
+        record_id = read_target(request.raw_path).segment(1)
+        check_name(record_id)
+    except (InvalidRecord, UnicodeDecodeError) as error:
+        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+    text = await records(request).get(record_id)
+    if text is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
+    return decode_record(text)
+
+
 def _url(query: str) -> str:
     return f"{PATH}?{query}" if query else PATH
-
-
-def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
-    """Return for each sortable column the URL that sorts by it, and its current direction, if it is sorted by."""
-    found: dict[str, tuple[str, str]] = {}
-    for column, field in _SORTED.items():
-        is_it = order.field is field
-        state = "" if not is_it else "descending" if order.descending else "ascending"
-        found[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
-    return found
 
 
 def read_columns(pieces: Sequence[str]) -> Sequence[str]:
@@ -215,17 +225,9 @@ def read_columns(pieces: Sequence[str]) -> Sequence[str]:
         raise InvalidQuery(f"more than {_MOST_COLUMNS} columns", _COLUMN)
     others = dict.fromkeys(name for name in asked if name not in _COLUMNS)
     for name in others:
-        try:
+        with about(_COLUMN):
             check_name(name)
-        except InvalidRecord as error:
-            raise InvalidQuery(str(error), _COLUMN) from error
     return (*(name for name in _COLUMNS if name in asked), *others) if asked else _SHOWN
-
-
-def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[str, str]:
-    """Return the values of the columns that are meta keys."""
-    named = {name: (record.meta or {}).get(keys.key(name), ()) for name in columns if name not in _COLUMNS}
-    return {name: ", ".join(values) for name, values in named.items()}
 
 
 def job_figures(record: Record) -> Mapping[str, Figure | None]:
@@ -243,6 +245,7 @@ def job_figures(record: Record) -> Mapping[str, Figure | None]:
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
     """Return a record as a row of a table."""
     figures = job_figures(record)
+    amounts = {name: None if (figure := figures[name]) is None else float(figure.amount) for name in ("cores", "gpus")}
     return {
         "id": record.record_id,
         "link": job_link(record.record_id),
@@ -250,7 +253,7 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "start": record.start_time,
         "stop": record.stop_time,
         "runtime": record.runtime,
-        **{name: _decimal(figures[name]) for name in ("cores", "gpus")},
+        **{name: None if each is None else f"{each:.2f}".rstrip("0").rstrip(".") for name, each in amounts.items()},
         **{
             name: NOTHING if (figure := figures[name]) is None else format_figure(figure, unit)
             for name, unit in (("core_hours", "core h"), ("efficiency", "%"))
@@ -258,22 +261,9 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
     }
 
 
-def _decimal(figure: Figure | None) -> str | None:
-    return None if figure is None else f"{float(figure.amount):.2f}".rstrip("0").rstrip(".")
-
-
 def job_link(record_id: str) -> str:
     """Return the path of a record's page."""
     return f"{PATH}/{quote(record_id, safe='')}"
-
-
-def _component(record: Record, at: int) -> dict[str, str]:
-    component = record.components[at]
-    scores = ", ".join(f"{score.name} {score.value:g}" for score in component.scores)
-    amount = f"{component.amount:,} {_UNITS.get(component.name, '')}".rstrip()
-    if component.name == PEAK and component.amount >= _MIB:
-        amount = f"{component.amount / _MIB:,.1f} MiB"
-    return {"name": component.name, "amount": amount, "scores": scores}
 
 
 RECORD_ACT: Final = f"{PATH}/{{record_id}}/{{act}}"
@@ -321,9 +311,16 @@ class ChangingPages(msgspec.Struct, frozen=True):
         act, record = await self._choose(request)
         try:
             note = note_of(request, fields.get("reason", ""), None)
-            if act == "correct" and "confirmed" not in fields:
-                return self._form(request, act, record, fields, differences=_differences(fields))
-            outcome = await self._change(act, record, fields, note)
+            if act == "correct":
+                corrected, seen = (decode_record(fields.get(name, "").encode()) for name in ("record", "seen"))
+                if "confirmed" not in fields:
+                    return self._form(request, act, record, fields, differences=_compare(seen, corrected))
+                outcome = await self.changes.correct(corrected, seen, note)
+            elif act == "close":
+                closing = Closing(record.record_id, _parse_time(fields.get("stop", "")))
+                (outcome,) = await self.changes.close([closing], note)
+            else:
+                (outcome,) = await self.changes.delete([record.record_id], note)
         except (InvalidRecord, ValueError) as error:
             return self._form(request, act, record, fields, str(error))
         if outcome.outcome not in _GOOD:
@@ -336,27 +333,10 @@ class ChangingPages(msgspec.Struct, frozen=True):
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
-    async def _change(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
-        if act == "delete":
-            (outcome,) = await self.changes.delete([record.record_id], note)
-        elif act == "close":
-            (outcome,) = await self.changes.close([Closing(record.record_id, _moment(fields.get("stop", "")))], note)
-        else:
-            corrected, seen = (decode_record(fields.get(name, "").encode()) for name in ("record", "seen"))
-            outcome = await self.changes.correct(corrected, seen, note)
-        return outcome
-
     async def _choose(self, request: web.BaseRequest) -> tuple[str, Record]:
-        target = read_target(request.raw_path)
-        try:
-            record_id, act = target.segment(1), target.segment(2)
-            check_name(record_id)
-        except (InvalidRecord, UnicodeDecodeError) as error:
-            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
-        text = await self.records(request).get(record_id) if act in _ACTS else None
-        if text is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
-        record = decode_record(text)
+        act, record = read_target(request.raw_path).segment(2), await _read_record(request, self.records)
+        if act not in _ACTS:
+            raise Refused(HTTPStatus.NOT_FOUND, f"There is no change '{act}' of a record.")
         if act == "close" and record.stop_time is not None:
             raise Refused(HTTPStatus.CONFLICT, "This record has a stop time: correct it instead.")
         return act, record
@@ -385,26 +365,17 @@ class ChangingPages(msgspec.Struct, frozen=True):
         return self.renderer.answer("change.html", values, self.visitors.navigation(request, PATH), status)
 
 
-def _differences(fields: Form) -> list[tuple[str, str, str]]:
-    """Return name, former value and new value of each member that a correction changes.
-
-    Raises:
-        InvalidRecord: the correction is not a valid record.
-    """
-    before, after = (
-        msgspec.json.decode(encode_record(decode_record(fields.get(name, "").encode())), type=dict[str, object])
-        for name in ("seen", "record")
+def _compare(seen: Record, corrected: Record) -> list[tuple[str, str, str]]:
+    """Return name, former value and new value of each member that a correction changes, as JSON."""
+    before, after = (msgspec.json.decode(encode_record(each), type=dict[str, object]) for each in (seen, corrected))
+    texts = (
+        (name, *(msgspec.json.encode(each.get(name)).decode() for each in (before, after)))
+        for name in dict.fromkeys([*before, *after])
     )
-    names = dict.fromkeys([*before, *after])
-    texts = ((name, _format(before.get(name)), _format(after.get(name))) for name in names)
-    return [each for each in texts if each[1] != each[2]]
+    return [(name, former, present) for name, former, present in texts if former != present]
 
 
-def _format(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     """Return a time from a form field, in UTC.
 
     Raises:

@@ -6,6 +6,7 @@
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -17,7 +18,7 @@ from aiohttp import web
 from auditord.web.access import audit
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.access.credentials import LONGEST_TOKEN, credentials_of
-from auditord.web.access.sessions import Session, Sessions, TokenTooLong, new_session
+from auditord.web.access.sessions import Sessions, TokenTooLong, new_session
 from auditord.web.page.rendering import PROOF, Navigation, Renderer, Visitors, read_fields
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
@@ -95,7 +96,10 @@ class LoginPage(msgspec.Struct, frozen=True):
         # The policy form-action forbids a form to redirect to another server, so a page sends the browser there.
         response = self.renderer.redirect(PATH) if elsewhere is None else self.renderer.again(elsewhere)
         self._sessions.end(request, response)
-        audit.session(request, await _name(self.authorisation, session), "logout")
+        name: str | None = None
+        with suppress(AccessRefused):  # no authenticator recognises the session any more
+            name = (await self.authorisation.recognise(session.credentials, session.authenticator)).name
+        audit.session(request, name, "logout")
         return response
 
     def refuse(self, request: web.BaseRequest, known: bool) -> web.StreamResponse | None:  # noqa: FBT001 a callback's
@@ -135,14 +139,6 @@ class LoginPage(msgspec.Struct, frozen=True):
         response = self.renderer.answer("login.html", {"form": form}, Navigation(PATH, ()), status)
         sessions.set_cookie(request, response, name, nonce, _FORM_LENGTH)
         return response
-
-
-async def _name(authorisation: Authorisation, session: Session) -> str | None:
-    """Return the name of a session's owner; None if no authenticator still recognises the session."""
-    try:
-        return (await authorisation.recognise(session.credentials, session.authenticator)).name
-    except AccessRefused:
-        return None
 
 
 def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
@@ -223,7 +219,12 @@ class IssuerPages(msgspec.Struct, frozen=True):
     async def come_back(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session if the issuer vouches for the user."""
         chosen = self._choose(request)
-        pending = _pending_login(request, chosen)
+        opened = chosen.sessions.open(request.cookies.get(_cookie(chosen.sessions, request), ""), _PATIENCE)
+        pending: _PendingLogin | None = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            pending = None if opened is None else msgspec.json.decode(opened, type=_PendingLogin)
+        if pending is not None and pending.authenticator != chosen.name:
+            pending = None
         target = "/" if pending is None else pending.target
         try:
             response = await self._finish(request, chosen, pending)
@@ -242,7 +243,11 @@ class IssuerPages(msgspec.Struct, frozen=True):
     async def _finish(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
         if pending is None:
             raise AccessRefused(f"no login at {chosen.name} was started in this browser, or it has expired")
-        claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, _answer(request))
+        try:
+            answer = dict(parse_qsl(read_target(request.raw_path).query, max_num_fields=_MOST_FIELDS))
+        except ValueError as error:
+            raise AccessRefused("the issuer's answer has too many parameters") from error
+        claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, answer)
         session = new_session(authenticator=chosen.name, claims=claims)
         principal = await chosen.authorisation.recognise(session.credentials, chosen.name)
         response = self.login.renderer.again(self.login.renderer.path(pending.target))
@@ -267,22 +272,5 @@ class IssuerPages(msgspec.Struct, frozen=True):
         return self.login.renderer.url(request, f"{PATH}/{name}/callback")
 
 
-def _pending_login(request: web.BaseRequest, chosen: _Chosen) -> _PendingLogin | None:
-    """Return the login that the browser has begun at this authenticator; None if there is none or it is too old."""
-    opened = chosen.sessions.open(request.cookies.get(_cookie(chosen.sessions, request), ""), _PATIENCE)
-    try:
-        pending = None if opened is None else msgspec.json.decode(opened, type=_PendingLogin)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return pending if pending is not None and pending.authenticator == chosen.name else None
-
-
 def _cookie(sessions: Sessions, request: web.BaseRequest) -> str:
     return f"{sessions.name(request)}_login"
-
-
-def _answer(request: web.BaseRequest) -> Mapping[str, str]:
-    try:
-        return dict(parse_qsl(read_target(request.raw_path).query, max_num_fields=_MOST_FIELDS))
-    except ValueError as error:
-        raise AccessRefused("the issuer's answer has too many parameters") from error

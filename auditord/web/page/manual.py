@@ -44,17 +44,14 @@ class ManualPages(msgspec.Struct, frozen=True):
         topic = topics().get(name)
         if topic is None:
             raise Refused(HTTPStatus.NOT_FOUND, f"The manual has no topic '{name}'.")
-        html = self.made.get(name) or await self._make(name)
-        values = {"title": topic.title, "chapters": _chapters(topics()), "here": name, "text": html}
+        if name not in self.made:
+            try:
+                text = await to_thread.run_sync(partial(text_of, name), limiter=self.alone)
+            except AuditordError as error:  # a hook module was disabled because it is broken
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+            self.made[name] = await to_thread.run_sync(partial(as_html, text, self._address), limiter=self.alone)
+        values = {"title": topic.title, "chapters": _chapters(topics()), "here": name, "text": self.made[name]}
         return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
-
-    async def _make(self, name: str) -> str:
-        try:
-            text = await to_thread.run_sync(partial(text_of, name), limiter=self.alone)
-        except AuditordError as error:  # a hook module was disabled because it is broken
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
-        self.made[name] = await to_thread.run_sync(partial(as_html, text, self._address), limiter=self.alone)
-        return self.made[name]
 
     def _address(self, name: str) -> str:
         return self.renderer.path(PATH if name == INDEX else f"{PATH}/{name}")

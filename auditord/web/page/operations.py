@@ -6,6 +6,7 @@ in the background, even if the operator leaves the page.
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -68,14 +69,28 @@ class OperationsPage(msgspec.Struct, frozen=True):
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the page."""
         health, instances = await self.status.health_report(), await self.status.instance_states()
-        open_records = AggregateQuery(IsOpen(), as_of=self.figures.now())
+        now = self.figures.now()
+        open_records = AggregateQuery(IsOpen(), as_of=now)
+        implausible = AggregateQuery(AllOf((match_stopped(PERIODS[_LOOKED_BACK](now)), ImplausibleCpuTime())))
+        recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, now - _RECENT),))
+        of_sites = await self._groups(request, AggregateQuery(recent, (MetaValue(self.figures.keys.site),)))
+        reasons: Sequence[QuarantineReason] = ()
+        with suppress(StoreUnavailable):  # the health on the page reports it
+            reasons = await self.spool.quarantine_reasons()
+        differing: list[dict[str, Any]] = []  # Any: read by the template
+        if principal_of(request) is not None:  # without authenticators none, as on the pages of records
+            async with self.store.differences() as newest:
+                async for each in newest:
+                    differing.append({"id": each.record_id, "link": job_link(each.record_id), "seen": each.seen_at})
+                    if len(differing) == _NEWEST:
+                        break
         values = {
             "health": health,
             "open": sum(each.records for each in await self._groups(request, open_records)),
-            "implausible": sum(each.records for each in await self._groups(request, self._implausible())),
+            "implausible": sum(each.records for each in await self._groups(request, implausible)),
             "implausible_link": f"/jobs?implausible=true&period={_LOOKED_BACK}",
-            "reasons": await self._reasons(),
-            "differing": await self._differing(request),
+            "reasons": reasons,
+            "differing": differing,
             "reporters": [_reporter(each) for each in self.site_reports.reporters],
             "instances": [_instance(each) for each in instances if each.section != "senders"],
             "senders": [_instance(each) for each in instances if each.section == "senders"],
@@ -83,44 +98,15 @@ class OperationsPage(msgspec.Struct, frozen=True):
                 queue.sender: {"entries": queue.entries, "oldest": _time(queue.oldest)} for queue in health.queues
             },
             "quarantined": sum(each.entries for each in health.quarantine),
-            "sites": await self._sites(request, health.gaps),
+            "sites": site_rows(of_sites, {site: parse_time(last) for site, last in health.gaps.items()}),
             "may_act": self.visitors.forms.sessions is not None,
         }
         return self.renderer.answer("operations.html", values, self.visitors.navigation(request, PATH))
-
-    def _implausible(self) -> AggregateQuery:
-        window = PERIODS[_LOOKED_BACK](self.figures.now())
-        return AggregateQuery(AllOf((match_stopped(window), ImplausibleCpuTime())))
-
-    async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the rows of :func:`site_rows` for the last 30 days."""
-        recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, self.figures.now() - _RECENT),))
-        query = AggregateQuery(recent, (MetaValue(self.figures.keys.site),))
-        groups = await self._groups(request, query)
-        return site_rows(groups, {site: parse_time(last) for site, last in gaps.items()})
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         aggregate = self.figures.records(request).aggregate
         async with self.figures.places.sum_up(client_key(request), aggregate, query) as found:
             return found.groups
-
-    async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: read by the template
-        """Return the newest differences; none without authenticators, as on the pages of records."""
-        found: list[dict[str, Any]] = []  # Any: read by the template
-        if principal_of(request) is None:
-            return found
-        async with self.store.differences() as newest:
-            async for each in newest:
-                found.append({"id": each.record_id, "link": job_link(each.record_id), "seen": each.seen_at})
-                if len(found) == _NEWEST:
-                    break
-        return found
-
-    async def _reasons(self) -> Sequence[QuarantineReason]:
-        try:
-            return await self.spool.quarantine_reasons()
-        except StoreUnavailable:  # the health on the page reports it
-            return ()
 
 
 def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime]) -> list[dict[str, Any]]:

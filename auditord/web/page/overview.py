@@ -19,10 +19,9 @@ from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PE
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, explain_empty, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
-from auditord.web.page.charts import Axis, Picture, bars
-from auditord.web.page.figures import Charts, Figures, change, compare, partial_places
+from auditord.web.page.figures import Charts, Figures, change, compare
 from auditord.web.page.jobs import job_row
-from auditord.web.page.numbers import NOTHING, begin_of_bin, format_change, format_figure, percent
+from auditord.web.page.numbers import NOTHING, format_change, format_figure, percent
 from auditord.web.page.query_string import (
     ALL_TIME,
     USAGE,
@@ -37,11 +36,10 @@ from auditord.web.page.query_string import MY as MY_PATH
 from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.page.suggestions import Suggestions
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import client_key, principal_of, read_target
+from auditord.web.requests import principal_of, read_target
 from auditord_hookspecs import Permission, Record
 from auditord_hookspecs.aggregates import CalendarUnit, amount_of, compute_held_amount, compute_held_time
-from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField, Window
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.query import Order, RecordQuery, SortField, Window
 
 PATH: Final = "/"
 
@@ -81,13 +79,23 @@ class OverviewPage(msgspec.Struct, frozen=True):
         navigation = self.visitors.navigation(request, PATH)
 
         def make() -> web.Response:
+            of_cpus = efficiency.question.measures[0]
             values = {
                 "month": f"{this.start:%B %Y}",
                 "cards": [
                     *_cards(months, this, last, elapsed),
-                    self._efficiency(efficiency, this.start.date(), last.start.date()),
+                    {
+                        "title": of_cpus.title,
+                        "unit": of_cpus.unit,
+                        "value": format_figure(_ratio(efficiency.totals.get(this.start.date())), of_cpus.unit),
+                        "last": format_figure(_ratio(efficiency.totals.get(last.start.date())), of_cpus.unit),
+                        "change": None,
+                        "note": "of jobs with a known CPU time",
+                    },
                 ],
-                "chart": self._chart(by_day),
+                "chart": self.charts.bars(
+                    "Core hours per day, last 30 days", by_day, View(), self.figures.axis(by_day)
+                ),
                 "legend": self.charts.rows(by_day),
                 "implausible": has_implausible(of_groups),
                 "remarks": remarks(months.question, months.totals.values()),
@@ -114,18 +122,6 @@ class OverviewPage(msgspec.Struct, frozen=True):
         measures, keys = tuple(MEASURES[name] for name in names), self.figures.keys
         question = Question(measures, by, unit, window, keys=keys, zone=self.figures.zone, labels=labels)
         return await self.figures.report(request, question)
-
-    def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: read by the template
-        measure = report.question.measures[0]
-        value, before = (format_figure(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
-        shared = {"last": before, "change": None, "note": "of jobs with a known CPU time"}
-        return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
-
-    def _chart(self, report: Report) -> Picture | None:
-        bins = self.figures.axis(report)
-        labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
-        axis_of_days = Axis(labels, unit=report.question.measures[0].unit)
-        return bars("Core hours per day, last 30 days", axis_of_days, self.charts.series(report, View(), bins))
 
 
 def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:
@@ -218,7 +214,8 @@ class MyPage(msgspec.Struct, frozen=True):
         )
         report = await self.figures.report(request, question)
         former = await self.figures.former(request, question) if view.span is None else ()
-        records = await self._latest(request, question.where())
+        latest = RecordQuery(question.where(), Order(SortField.STOP, descending=True), LOOKED_AT)
+        records = await self.figures.read(request, latest)
         user, offered = principal.user, await self.suggestions.offer(request)
 
         def make() -> web.Response:
@@ -229,8 +226,18 @@ class MyPage(msgspec.Struct, frozen=True):
                 "view": view,
                 "zone": question.zone,
                 "periods": (*PERIODS, ALL_TIME),
-                "cards": self._cards(report, former),
-                "chart": self._chart(report, view),
+                "cards": [
+                    {
+                        "title": measure.title,
+                        "unit": measure.unit,
+                        "value": format_figure(report.total[at], measure.unit),
+                        "compared": compare(report, former, at),
+                    }
+                    for at, measure in enumerate(question.measures)
+                ],
+                "chart": None
+                if question.bin is None
+                else self.charts.bars("My core hours", report, view, self.figures.axis(report)),
                 "empty": explain_empty(report, is_filtered=asked.is_filtered),
                 "worst": self._worst(records),
                 "looked_at": LOOKED_AT,
@@ -240,36 +247,13 @@ class MyPage(msgspec.Struct, frozen=True):
 
         return await self.figures.places.run(make)
 
-    async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
-        query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
-        places = self.figures.places
-        async with places.one(client_key(request)), self.figures.records(request).stream(query) as pages:
-            documents = [document async for page in pages for document in page]
-        return await places.run(lambda: list(map(decode_record, documents)))
-
-    def _chart(self, report: Report, view: View) -> Picture | None:
-        unit = report.question.bin
-        if unit is None:
-            return None
-        bins = self.figures.axis(report)
-        labels, unit_of_values = [begin_of_bin(begin, unit) for begin in bins], report.question.measures[0].unit
-        axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
-        return bars("My core hours", axis_of_time, self.charts.series(report, view, bins))
-
-    def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:
-        return [
-            {
-                "title": measure.title,
-                "unit": measure.unit,
-                "value": format_figure(report.total[at], measure.unit),
-                "compared": compare(report, former, at),
-            }
-            for at, measure in enumerate(report.question.measures)
-        ]
-
     def _worst(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: read by the template
         """Return the jobs with the most unused core hours."""
-        found = [(idle, record) for record in records if (idle := _idle(record)) is not None and idle > 0]
+        found: list[tuple[Fraction, Record]] = []
+        for record in records:
+            core_seconds, used = compute_held_time(record, CORES), amount_of(record, CPU_TIME)
+            if core_seconds is not None and used is not None and core_seconds > used:
+                found.append((Fraction(core_seconds - used, _HOUR), record))
         found.sort(key=lambda each: each[0], reverse=True)
         return [
             {
@@ -279,12 +263,6 @@ class MyPage(msgspec.Struct, frozen=True):
             }
             for idle, record in found[:_WORST]
         ]
-
-
-def _idle(record: Record) -> Fraction | None:
-    """Return the core hours that a job did not use; None if cores, CPU time or run time are unknown."""
-    core_seconds, used = compute_held_time(record, CORES), amount_of(record, CPU_TIME)
-    return None if core_seconds is None or used is None else Fraction(core_seconds - used, _HOUR)
 
 
 def _memory(record: Record) -> str:

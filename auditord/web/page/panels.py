@@ -29,7 +29,6 @@ from auditord_hookspecs import (
     Panel,
     PanelPart,
     Permission,
-    Series,
     Table,
 )
 from auditord_hookspecs.zones import zone_named
@@ -72,22 +71,21 @@ def draw(parts: Sequence[PanelPart], zone: tzinfo = UTC) -> list[DrawnPart]:
     given: Any = parts  # Any: a hook module made it
     if not isinstance(given, list | tuple) or len(parts) > _MOST_PARTS:
         raise ValueError(f"a panel is a list of up to {_MOST_PARTS} tables, charts and notes")
-    return [_part(each, zone) for each in parts]
+    drawn: list[DrawnPart] = []
+    for part in parts:
+        match part:
+            case str():
+                drawn.append(DrawnPart(note=part[:_LONGEST]))
+            case Table():
+                drawn.append(_draw_table(part, zone))
+            case Chart():
+                drawn.append(_draw_chart(part))
+            case _:
+                raise ValueError(f"{part!r} is neither a table, a chart nor a note")
+    return drawn
 
 
-def _part(part: PanelPart, zone: tzinfo) -> DrawnPart:
-    match part:
-        case str():
-            return DrawnPart(note=part[:_LONGEST])
-        case Table():
-            return _table(part, zone)
-        case Chart():
-            return _chart(part)
-        case _:
-            raise ValueError(f"{part!r} is neither a table, a chart nor a note")
-
-
-def _table(table: Table, zone: tzinfo) -> DrawnPart:
+def _draw_table(table: Table, zone: tzinfo) -> DrawnPart:
     columns, rows = table.columns, table.rows[:MOST_ROWS]
     if not 0 < len(columns) <= _MOST_COLUMNS:
         raise ValueError(f"a table has 1 to {_MOST_COLUMNS} columns, not {len(columns)}")
@@ -132,30 +130,28 @@ def _exact(value: float | Decimal, where: str) -> Fraction:
         raise ValueError(f"'{where}' has {value}, which is not a number") from error
 
 
-def _chart(chart: Chart) -> DrawnPart:
+def _draw_chart(chart: Chart) -> DrawnPart:
     if len(chart.labels) > _MOST_LABELS or len(chart.series) > _MOST_SERIES:
         raise ValueError(f"a chart has up to {_MOST_SERIES} series and {_MOST_LABELS} labels")
-    series = [_series(chart, each, colour) for colour, each in enumerate(chart.series)]
+    series: list[Drawn] = []
+    for colour, each in enumerate(chart.series):
+        if len(each.values) != len(chart.labels):
+            raise ValueError(f"the series '{each.name}' has {len(each.values)} values for {len(chart.labels)} labels")
+        marks: list[Mark] = []
+        for label, value in zip(chart.labels, each.values, strict=True):
+            exact = None if value is None else _exact(value, each.name)
+            if exact is not None and exact < 0:
+                raise ValueError(f"the series '{each.name}' has {value}: values below 0 cannot be drawn")
+            digits = 0 if exact is None or exact.denominator == 1 else digits_of(exact, chart.unit)
+            shown = "" if exact is None else f"{text(exact, digits)} {chart.unit}".strip()
+            marks.append(Mark(None if exact is None else float(exact), f"{each.name}, {label}: {shown}"))
+        series.append(Drawn(each.name, colour, marks))
     draw = lines if chart.lines else bars
     return DrawnPart(
         title=chart.title,
         svg=draw(chart.title, Axis(chart.labels, unit=chart.unit), series),
         keys=[(each.name, None, each.colour) for each in series],
     )
-
-
-def _series(chart: Chart, series: Series, colour: int) -> Drawn:
-    if len(series.values) != len(chart.labels):
-        raise ValueError(f"the series '{series.name}' has {len(series.values)} values for {len(chart.labels)} labels")
-    marks = list[Mark]()
-    for label, value in zip(chart.labels, series.values, strict=True):
-        exact = None if value is None else _exact(value, series.name)
-        if exact is not None and exact < 0:
-            raise ValueError(f"the series '{series.name}' has {value}: values below 0 cannot be drawn")
-        digits = 0 if exact is None or exact.denominator == 1 else digits_of(exact, chart.unit)
-        shown = "" if exact is None else f"{text(exact, digits)} {chart.unit}".strip()
-        marks.append(Mark(None if exact is None else float(exact), f"{series.name}, {label}: {shown}"))
-    return Drawn(series.name, colour, marks)
 
 
 log: Final = logging.getLogger(__name__)
@@ -197,7 +193,13 @@ class PanelsPage(msgspec.Struct, frozen=True):
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show every panel that the visitor may see."""
-        visible = [each for each in self.panels.list_panels() if _may_see(request, each[1])]
+        principal = principal_of(request)
+        sees_some = principal is not None and principal.visible() is not None
+        visible = [
+            (module, panel, instance)
+            for module, panel, instance in self.panels.list_panels()
+            if may(request, panel.permission) and not (panel.whole and sees_some)
+        ]
         shown = await asyncio.gather(*(self._make(request, *each) for each in visible))
         navigation = self.visitors.navigation(request, PATH)
         return await self.figures.places.run(lambda: self.renderer.answer("panels.html", {"panels": shown}, navigation))
@@ -205,10 +207,16 @@ class PanelsPage(msgspec.Struct, frozen=True):
     async def _make(
         self, request: web.BaseRequest, module: str, panel: Panel, instance: PanelInstance | None
     ) -> ShownPanel:
-        name = None if instance is None else instance.name
+        name, records = None if instance is None else instance.name, self.figures.records(request)
+
+        async def aggregate(query: AggregateQuery) -> Aggregates:
+            async with self.figures.places.sum_up(client_key(request), records.aggregate, query) as found:
+                return found
+
+        context = HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)
         try:
             async with asyncio.timeout(self.longest.total_seconds()):
-                parts = await panel.show(self._context(request, panel, instance))
+                parts = await panel.show(context)
             # Up to 200,000 cells.
             shown = await self.figures.places.run(lambda: _draw(parts, zone_named(self.figures.zone)))
             return ShownPanel(panel.title, name, shown)
@@ -238,15 +246,6 @@ class PanelsPage(msgspec.Struct, frozen=True):
         reason = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
         return f"This panel cannot be shown: {reason}"
 
-    def _context(self, request: web.BaseRequest, panel: Panel, instance: PanelInstance | None) -> HostPanelContext:
-        records = self.figures.records(request)
-
-        async def aggregate(query: AggregateQuery) -> Aggregates:
-            async with self.figures.places.sum_up(client_key(request), records.aggregate, query) as found:
-                return found
-
-        return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)
-
 
 class _Misshapen(Exception):
     """The parts of a panel violate the contract."""
@@ -257,10 +256,3 @@ def _draw(parts: Sequence[PanelPart], zone: tzinfo) -> Sequence[DrawnPart]:
         return draw(parts, zone)
     except (ValueError, TypeError, AttributeError) as error:
         raise _Misshapen(str(error)) from error
-
-
-def _may_see(request: web.BaseRequest, panel: Panel) -> bool:
-    principal = principal_of(request)
-    if panel.whole and principal is not None and principal.visible() is not None:
-        return False
-    return may(request, panel.permission)

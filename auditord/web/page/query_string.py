@@ -25,8 +25,7 @@ from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing, read_where
 from auditord.web.limits import MOST_BINS, MOST_ROWS
-from auditord.web.record_query import InvalidQuery, parse_query_string
-from auditord_hookspecs import InvalidRecord
+from auditord.web.record_query import InvalidQuery, about, parse_query_string
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
@@ -276,7 +275,12 @@ def read_view(query: str, path: str = USAGE) -> View:
         if len(value) > _LONGEST:
             raise InvalidQuery(f"'{name[:60]}' is too long", name[:60])
         if name in API_FILTERS:
-            conditions += [_canonical(piece)] if value else []
+            if value:  # as links have it: lists without indices, so that one more value can be added
+                ((_, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
+                is_list = name == "meta" and len(inner) in {2, 3} and inner[1] != "absent"
+                keys = [*inner[:2], ""] if is_list else inner
+                brackets = "".join([f"[{quote(each, safe='')}]" for each in keys])
+                conditions.append(f"{name}{brackets}={quote_plus(value)}")
         elif name not in taken:
             of_others = any(name in others for others in TAKES.values())
             text = f"this page takes no '{name}'" if of_others else f"there is no parameter '{name[:60]}'"
@@ -294,15 +298,6 @@ def read_view(query: str, path: str = USAGE) -> View:
     return view
 
 
-def _canonical(piece: str) -> str:
-    """Return a filter of the API as links have it: lists without indices, so that one more value can be added."""
-    ((name, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
-    if name == "meta" and len(inner) in {2, 3} and inner[1] != "absent":
-        inner = [*inner[:2], ""]
-    brackets = "".join([f"[{quote(each, safe='')}]" for each in inner])
-    return f"{name}{brackets}={quote_plus(value_of(piece))}"
-
-
 def _check(single: Mapping[str, str]) -> None:
     offered: Mapping[str, Sequence[str]] = {
         "measure": tuple(MEASURES),
@@ -315,8 +310,9 @@ def _check(single: Mapping[str, str]) -> None:
         if single.get(name, values[0]) not in values:
             raise InvalidQuery(f"'{name}' must be one of {', '.join(values)}", name)
     for name in ("score", "by", "then", *FILTERS):
-        if text := single.get(name):
-            _check_name(name, text)
+        if name in single:
+            with about(name):
+                check_name(single[name].removeprefix("meta:"))
     if zone := single.get("timezone"):
         try:
             zone_named(zone)
@@ -328,13 +324,6 @@ def _check(single: Mapping[str, str]) -> None:
     top = single.get("top", "1")
     if not (top.isascii() and top.isdigit() and 1 <= int(top) <= MOST_ROWS):
         raise InvalidQuery(f"'top' must be a number of rows, at most {MOST_ROWS}", "top")
-
-
-def _check_name(parameter: str, text: str) -> None:
-    try:
-        check_name(text.removeprefix("meta:"))
-    except InvalidRecord as error:
-        raise InvalidQuery(str(error), parameter) from error
 
 
 def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
@@ -452,7 +441,7 @@ def tidy(pieces: Sequence[str]) -> str:
     kept = [piece for piece in (*kept, *others) if piece.partition("=")[2]]
     if {"from", "to"} & set(map(name_of, kept)):
         kept = [piece for piece in kept if name_of(piece) != "period"]
-    for added in (*_label_filter(fields), *_component_filter(fields)):
+    for added in _read_more_filters(fields):
         key = _key(added)
         kept = [*(piece for piece in kept if key.endswith("[]") or _key(piece) != key), added]
     return "&".join(kept)
@@ -534,31 +523,28 @@ def _key(piece: str) -> str:
     return key.replace("%5B", "[").replace("%5D", "]").replace("%5b", "[").replace("%5d", "]")
 
 
-def _label_filter(fields: Mapping[str, str]) -> Iterator[str]:
-    key, operator = fields.get("label_key", ""), fields.get("label_is") or LABEL_OPERATORS[0]
-    value = fields.get("label_value", "")
-    if not key and not value:
-        return
-    if operator not in LABEL_OPERATORS:
-        raise InvalidQuery(f"'label_is' must be one of {', '.join(LABEL_OPERATORS)}", "label_is")
-    missing = "label_key" if not key else "label_value" if not value and operator != "absent" else None
-    if missing is not None:
-        raise InvalidQuery(f"'{missing}' is missing: a filter by a label needs a name and a value", missing)
-    end = "[absent]=true" if operator == "absent" else f"[{operator}][]={quote_plus(value)}"
-    yield f"meta[{quote(key, safe='')}]{end}"
+def _read_more_filters(fields: Mapping[str, str]) -> Iterator[str]:
+    """Yield the filters by a label and by a component that a form adds."""
+    key, value, operator = (fields.get(f"label_{name}", "") for name in ("key", "value", "is"))
+    operator = operator or LABEL_OPERATORS[0]
+    if key or value:
+        if operator not in LABEL_OPERATORS:
+            raise InvalidQuery(f"'label_is' must be one of {', '.join(LABEL_OPERATORS)}", "label_is")
+        if not key or (not value and operator != "absent"):
+            missing = "label_value" if key else "label_key"
+            raise InvalidQuery(f"'{missing}' is missing: a filter by a label needs a name and a value", missing)
+        end = "[absent]=true" if operator == "absent" else f"[{operator}][]={quote_plus(value)}"
+        yield f"meta[{quote(key, safe='')}]{end}"
 
-
-def _component_filter(fields: Mapping[str, str]) -> Iterator[str]:
-    name, amount = fields.get("component_name", ""), fields.get("component_amount", "")
-    comparison = fields.get("component_is") or COMPARISONS[0]
-    if not name and not amount:
-        return
-    if comparison not in COMPARISONS:
-        raise InvalidQuery(f"'component_is' must be one of {', '.join(COMPARISONS)}", "component_is")
-    if not name or not amount:
-        missing = "component_amount" if name else "component_name"
-        raise InvalidQuery(f"'{missing}' is missing: a filter by a component needs a name and an amount", missing)
-    yield f"component[{quote(name, safe='')}][{comparison}]={quote_plus(amount)}"
+    name, amount, comparison = (fields.get(f"component_{each}", "") for each in ("name", "amount", "is"))
+    comparison = comparison or COMPARISONS[0]
+    if name or amount:
+        if comparison not in COMPARISONS:
+            raise InvalidQuery(f"'component_is' must be one of {', '.join(COMPARISONS)}", "component_is")
+        if not name or not amount:
+            missing = "component_amount" if name else "component_name"
+            raise InvalidQuery(f"'{missing}' is missing: a filter by a component needs a name and an amount", missing)
+        yield f"component[{quote(name, safe='')}][{comparison}]={quote_plus(amount)}"
 
 
 def _with_zone(piece: str, zone: tzinfo) -> str:

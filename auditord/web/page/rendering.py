@@ -276,55 +276,35 @@ async def frame_first(
         await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
         if task.done() or request.version != HttpVersion11:
             return await task
-        answer = _Answer(request, request.get(FRAME, frame).make())
-        await answer.begin()
+        shown = request.get(FRAME, frame).make()
+        response = web.StreamResponse(headers=shown.headers)
+        response.headers.popall("Content-Length", None)
+        first, packer = _body(shown).partition(FIGURES.encode())[0], None
+        if "gzip" in request.headers.get("Accept-Encoding", "").lower():
+            response.headers["Content-Encoding"] = "gzip"
+            packer = zlib.compressobj(wbits=_GZIP)
+            first = packer.compress(first) + packer.flush(zlib.Z_SYNC_FLUSH)
+        await response.prepare(request)
+        await response.write(first)
         try:
             page = await task
         except Exception:  # a bug, after the status was sent
             log.exception("the page %s cannot be shown", path_for_logs(request))
             page = failed()
-        return await answer.end(page)
+        rest = _body(page).partition(FIGURES.encode())[2]
+        if packer is not None:
+            rest = await asyncio.to_thread(packer.compress, rest) + packer.flush()
+        await response.write(rest)
+        await response.write_eof()
     finally:
         task.cancel()
+    return response
 
 
-class _Answer:
-    """A response in two parts. The browser can show the first before the second arrives.
-
-    Args:
-        frame: a page with nothing after its frame.
-    """
-
-    def __init__(self, request: web.BaseRequest, frame: web.Response) -> None:
-        self._request = request
-        self._frame = _text(frame)
-        self._response = web.StreamResponse(headers=frame.headers)
-        self._response.headers.popall("Content-Length", None)
-        self._gzip = None
-        if "gzip" in request.headers.get("Accept-Encoding", "").lower():
-            self._response.headers["Content-Encoding"] = "gzip"
-            self._gzip = zlib.compressobj(wbits=_GZIP)
-
-    async def begin(self) -> None:
-        """Send the frame."""
-        await self._response.prepare(self._request)
-        await self._response.write(self._part(self._frame.partition(FIGURES)[0], zlib.Z_SYNC_FLUSH))
-
-    async def end(self, page: web.StreamResponse) -> web.StreamResponse:
-        """Send the part of a page that follows the frame."""
-        rest = _text(page).partition(FIGURES)[2]
-        await self._response.write(await asyncio.to_thread(self._part, rest, zlib.Z_FINISH))
-        await self._response.write_eof()
-        return self._response
-
-    def _part(self, text: str, flush: int) -> bytes:
-        return text.encode() if self._gzip is None else self._gzip.compress(text.encode()) + self._gzip.flush(flush)
-
-
-def _text(page: web.StreamResponse) -> str:
+def _body(page: web.StreamResponse) -> bytes:
     if not isinstance(page, web.Response) or not isinstance(page.body, bytes):
         raise TypeError("a page has to be a complete response with a body of bytes")
-    return page.body.decode()
+    return page.body
 
 
 PROOF: Final = "proof"

@@ -121,9 +121,9 @@ def page_routes(
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.path)
     files = UsageFiles(figures, renderer, charts, answers)
-    suggestions = Suggestions(records, answers.places, keys, now)
+    suggestions = Suggestions(figures)
     usage = UsagePage(figures, renderer, visitors, files, suggestions, ui.labels)
-    jobs = JobsPages(figures, records, store, renderer, visitors, suggestions)
+    jobs = JobsPages(figures, store, renderer, visitors, suggestions)
     job_files = JobFiles(jobs, answers)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
@@ -153,7 +153,17 @@ def page_routes(
     runs = BackgroundRuns(parts.actions, parts.start_soon)
     operating = OperatingPages(runs, parts.actions, spool, parts.status, renderer, visitors)
     changing = ChangingPages(parts.actions.records, records, renderer, visitors)
-    acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
+    operate, administer, around = Permission.OPERATE, Permission.ADMINISTER, guard.around
+    acts = (
+        Route("GET", INSTANCE_ACT, around(operating.confirm_run), operate),
+        Route("POST", INSTANCE_ACT, around(operating.run), operate, audited=True, form=True),
+        Route("GET", RUN, around(operating.show_run), operate),
+        Route("GET", QUARANTINE, around(operating.browse), operate),
+        Route("GET", QUARANTINE_ACT, around(operating.confirm_chance), operate),
+        Route("POST", QUARANTINE_ACT, around(operating.give_chance), operate, audited=True, form=True),
+        Route("GET", RECORD_ACT, around(changing.ask), administer),
+        Route("POST", RECORD_ACT, around(changing.change), administer, audited=True, form=True),
+    )
     return (
         *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
         Route("GET", LOGIN, guard.around(login.show), None),
@@ -162,26 +172,6 @@ def page_routes(
         Route("POST", LOGIN, guard.around(login.enter), None, form=True),
         Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
         Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
-    )
-
-
-def _operating_routes(pages: OperatingPages, guard: "_Guard") -> Sequence[Route]:
-    may, around = Permission.OPERATE, guard.around
-    return (
-        Route("GET", INSTANCE_ACT, around(pages.confirm_run), may),
-        Route("POST", INSTANCE_ACT, around(pages.run), may, audited=True, form=True),
-        Route("GET", RUN, around(pages.show_run), may),
-        Route("GET", QUARANTINE, around(pages.browse), may),
-        Route("GET", QUARANTINE_ACT, around(pages.confirm_chance), may),
-        Route("POST", QUARANTINE_ACT, around(pages.give_chance), may, audited=True, form=True),
-    )
-
-
-def _changing_routes(pages: ChangingPages, guard: "_Guard") -> Sequence[Route]:
-    may, around = Permission.ADMINISTER, guard.around
-    return (
-        Route("GET", RECORD_ACT, around(pages.ask), may),
-        Route("POST", RECORD_ACT, around(pages.change), may, audited=True, form=True),
     )
 
 
@@ -223,15 +213,12 @@ class _Guard(msgspec.Struct, frozen=True):
 
     def with_frame(self, handler: Handler, here: str) -> Handler:
         """Wrap a handler like :meth:`around`. If the page takes long, its frame is sent first."""
-        guarded = self.around(handler)
-
-        def make_fault_page(request: web.BaseRequest) -> web.Response:
-            message = "This page failed. The daemon's log has the reason."
-            return self._page(request, HTTPStatus.INTERNAL_SERVER_ERROR, message)
+        guarded, message = self.around(handler), "This page failed. The daemon's log has the reason."
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             frame = Frame(partial(self._frame, request, here))
-            return await frame_first(request, guarded(request), frame, partial(make_fault_page, request))
+            failed = partial(self._page, request, HTTPStatus.INTERNAL_SERVER_ERROR, message)
+            return await frame_first(request, guarded(request), frame, failed)
 
         return answer
 

@@ -5,7 +5,7 @@ while, by the condition on those records: callers with other rights have another
 """
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -13,17 +13,15 @@ import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.reporting import LabelKeys
 from auditord.web.api.operation import read_given
 from auditord.web.limits import MOST_KEPT, MOST_SUGGESTED, MOST_VALUES
-from auditord.web.places import ReadingPlaces
+from auditord.web.page.figures import Figures
 from auditord.web.record_query import about, scalar
-from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
+from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import AggregateQuery, RecordQuery, TooManyGroups
 from auditord_hookspecs.aggregates import MetaValue
 from auditord_hookspecs.query import Comparison, Condition, Order, SortField, TimeCompares, TimeField
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.wire import decode_record
 
 PATH: Final = "/suggestions"
 
@@ -55,13 +53,8 @@ _NOTHING: Final = Offered()
 class Suggestions:
     """Finds the labels and values that a visitor may see, and keeps them for ten minutes."""
 
-    def __init__(
-        self, records: RecordsFor, places: ReadingPlaces, keys: LabelKeys, clock: Callable[[], datetime]
-    ) -> None:
-        self._records = records
-        self._places = places
-        self._keys = keys
-        self._clock = clock
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
         self._kept: OrderedDict[Key, tuple[datetime, Offered]] = OrderedDict()
 
     def read_kept(self, request: web.BaseRequest) -> Offered:
@@ -78,14 +71,14 @@ class Suggestions:
         label, text = [scalar(name, given.get(name, ())) or "" for name in ("label", "text")]
         with about("label"):
             check_name(label)
-        key, part = self._keys.key(label), text.casefold()
+        key, part = self._figures.keys.key(label), text.casefold()
         values = (await self._find(request, key)).labels.get(key, ())
         found = [value for value in values if part in value.casefold()][:MOST_SUGGESTED]
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return web.Response(body=msgspec.json.encode(found), headers=headers)
 
     async def _find(self, request: web.BaseRequest, label: str | None) -> Offered:
-        now, key = self._clock(), (_visible(request), label)
+        now, key = self._figures.clock(), (_visible(request), label)
         found_at, found = self._kept.get(key, (None, _NOTHING))
         if found_at is not None and now - found_at < _FRESH:
             return found
@@ -100,11 +93,9 @@ class Suggestions:
         return found
 
     async def _read_recent(self, request: web.BaseRequest) -> Offered:
-        since = TimeCompares(TimeField.START, Comparison.GTE, self._clock() - _SINCE)
-        query = RecordQuery(since, Order(SortField.START, descending=True), _RECENT)
-        async with self._places.one(client_key(request)), self._records(request).stream(query) as pages:
-            documents = [document async for page in pages for document in page]
-        records = await self._places.run(lambda: list(map(decode_record, documents)))
+        since = TimeCompares(TimeField.START, Comparison.GTE, self._figures.clock() - _SINCE)
+        latest = Order(SortField.START, descending=True)
+        records = await self._figures.read(request, RecordQuery(since, latest, _RECENT))
         labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for record in records:
             for key, found in (record.meta or {}).items():
@@ -115,10 +106,11 @@ class Suggestions:
         return Offered(offered, [name for name, _ in components.most_common(MOST_SUGGESTED)])
 
     async def _count_values(self, request: web.BaseRequest, label: str) -> Offered:
-        stopped = TimeCompares(TimeField.STOP, Comparison.GTE, self._clock() - _SINCE)
+        stopped = TimeCompares(TimeField.STOP, Comparison.GTE, self._figures.clock() - _SINCE)
         query = AggregateQuery(stopped, (MetaValue(label),))
         try:
-            async with self._places.few(client_key(request), self._records(request).aggregate, query) as found:
+            aggregate = self._figures.records(request).aggregate
+            async with self._figures.places.few(client_key(request), aggregate, query) as found:
                 groups = sorted(found.groups, key=lambda each: -each.records)
                 values = [str(each.key[0]) for each in groups if each.key[0] is not None]
         except TooManyGroups:  # such as ids of jobs

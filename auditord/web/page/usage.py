@@ -48,7 +48,7 @@ from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.page.suggestions import Offered, Suggestions
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
-from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
+from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 
@@ -128,35 +128,27 @@ class UsageFiles(msgspec.Struct, frozen=True):
 
     def _sheet(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         """Return the chart with all texts that a reader needs without the page around it."""
-        chart, unit = self.chart(report, view, pledges), report.question.bin
-        has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
-        keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
-        partial = None if chart is None else self.partial(report)
-        further = filter(None, [partial, remark_on_pledges(pledges, report.question)])
-        lines = [self._when(report), self._what(report, view, pledges), *further]
-        if chart is None and (reason := explain_empty(report, is_filtered=view.is_filtered)):
-            lines.append(reason)
-        return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
-
-    def _title(self, report: Report, view: View) -> str:
-        measure, unit = view.measure, report.question.bin
-        parts = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
+        chart, measure = self.chart(report, view, pledges), view.measure
+        unit, window = report.question.bin, report.question.window
+        title = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
         if view.groups and view.chart != DAYS:  # a heat map sums all rows
-            parts.append(f"by {' and '.join([GROUPS.get(name, name) for name in view.groups])}")
-        if unit is not None:
-            parts.append(f"per {unit.value}")
-        return " ".join(parts)
+            title.append(f"by {' and '.join([GROUPS.get(name, name) for name in view.groups])}")
+        title += [] if unit is None else [f"per {unit.value}"]
 
-    def _when(self, report: Report) -> str:
-        window = report.question.window
-        return "" if window is None else f"{self.days(window)} · {report.question.zone}"
-
-    def _what(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
-        unit, pledged = view.measure.unit, self.describe_pledge(report, pledges)
-        total = with_unit(format_figure(report.total[0], unit), unit)
+        total = with_unit(format_figure(report.total[0], measure.unit), measure.unit)
         given = [f"{name}={quote_plus(value)}" for name, value in view.filters]
         filters = [each.text for each in chips([*given, *view.conditions])]
-        return " · ".join([total, *filters, *([] if pledged is None else [pledged])])
+        lines = [
+            "" if window is None else f"{self.days(window)} · {report.question.zone}",
+            " · ".join(filter(None, [total, *filters, self.describe_pledge(report, pledges)])),
+            None if chart is None else self.partial(report),
+            remark_on_pledges(pledges, report.question),
+            explain_empty(report, is_filtered=view.is_filtered) if chart is None else None,
+        ]
+        has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
+        keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
+        shown = [line for line in lines if line is not None]
+        return self.renderer.sheet(" ".join(title), shown, keys).around(chart)
 
 
 _ROWS: Final = 50
@@ -217,40 +209,37 @@ class UsagePage(msgspec.Struct, frozen=True):
         former = await figures.former(request, question) if is_settled else ()
         implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges, whole = figures.pledges_for(request, question), await figures.whole(request, report)
-        return await self.figures.places.run(
-            lambda: self.renderer.answer(
-                "usage.html",
-                {
-                    **form,
-                    "total": format_figure(report.total[0], view.measure.unit),
-                    "compared": compare(report, former),
-                    "implausible": implausible.jobs() if has_implausible(report) else None,
-                    "remarks": self._remarks(report, pledges, form["offered"]),
-                    "empty": explain_empty(report, is_filtered=view.is_filtered),
-                    "pledge": self.files.describe_pledge(report, pledges),
-                    "chart": self.files.chart(drawn, view, pledges),
-                    "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
-                    "partial": self.files.partial(drawn),
-                    "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                    "moves": moves(view, window, now.date()),
-                    "table": self._table(report, view, pledges, whole),
-                    "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
-                    "picture": view.url(f"{PATH}.svg"),
-                    "snapshot": None if report.snapshot is None else _state(report.snapshot),
-                    "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
-                    "command": command(view, now, self.figures.zone),
-                },
-                navigation,
-            )
-        )
 
-    def _remarks(self, report: Report, pledges: Sequence[Pledge], offered: Offered) -> Sequence[str]:
-        question, rows = report.question, report.rows
-        known = f"; recorded labels are {', '.join(sorted(offered.labels))}" if offered.labels else ""
-        lacking = [f"None of these records has the label {key}{known}" for key in missing_labels(report)]
-        pledged = remark_on_pledges(pledges, question, [row.labels for row in rows])
-        unknown = [] if report.total[0].value is None else remarks(question, [row.total for row in rows])
-        return [*lacking, *unknown, *([] if pledged is None else [pledged])]
+        def make() -> web.Response:
+            labels = ", ".join(sorted(form["offered"].labels))
+            known = f"; recorded labels are {labels}" if labels else ""
+            told = [f"None of these records has the label {key}{known}" for key in missing_labels(report)]
+            if report.total[0].value is not None:
+                told += remarks(question, [row.total for row in report.rows])
+            pledged = remark_on_pledges(pledges, question, [row.labels for row in report.rows])
+            values = {
+                **form,
+                "total": format_figure(report.total[0], view.measure.unit),
+                "compared": compare(report, former),
+                "implausible": implausible.jobs() if has_implausible(report) else None,
+                "remarks": told if pledged is None else [*told, pledged],
+                "empty": explain_empty(report, is_filtered=view.is_filtered),
+                "pledge": self.files.describe_pledge(report, pledges),
+                "chart": self.files.chart(drawn, view, pledges),
+                "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
+                "partial": self.files.partial(drawn),
+                "has_bins": view.chart != DAYS and drawn.question.bin is not None,
+                "moves": moves(view, window, now.date()),
+                "table": self._table(report, view, pledges, whole),
+                "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
+                "picture": view.url(f"{PATH}.svg"),
+                "snapshot": report.snapshot,
+                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
+                "command": command(view, now, self.figures.zone),
+            }
+            return self.renderer.answer("usage.html", values, navigation)
+
+        return await self.figures.places.run(make)
 
     def _offer(self, offered: Offered, view: View) -> Mapping[str, Any]:  # Any: read by the template
         """Return what the form suggests, and the labels to group by: configured ones first, then recorded ones."""
@@ -288,15 +277,11 @@ class UsagePage(msgspec.Struct, frozen=True):
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
         rows, rest, count = report.largest(_top(view))
         question, blank = report.question, [""] * (len(report.question.groups) - 1)
-        named = [
-            ([each or "(none)" for each in row.labels] or ["All"], row, _link(row, view, question)) for row in rows
-        ]
-        named += [] if rest is None else [([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)))]
+        finer = {"site": "group", "group": "user", "outcome": "group"}.get("".join(question.groups[-1:]), "none")
+        finer = "none" if finer in question.groups else finer
         total, like = None if everything is None else everything.value, report.total[0]
-        whole = Row((), report.totals, report.total)
-        used = [use_of_pledge(pledges, question, row.labels, row.total[0]) for row in rows]
 
-        def line(names: Sequence[str], row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
+        def line(names: Sequence[str], row: Row, link: str | None, used: str) -> dict[str, Any]:  # Any: as above
             found = [row.cells.get(begin) for begin in bins]
             share = None if not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
@@ -305,17 +290,26 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "cells": ["" if cell is None else format_figure(cell[0], measure.unit, like) for cell in found],
                 "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
-                "used": percent(use_of_pledge(pledges, question, row.labels, row.total[0]))
-                if row.labels or row is whole
-                else "",
+                "used": used,
             }
 
+        shown, has_pledges = list[dict[str, Any]](), False  # Any: as above
+        for row in rows:
+            narrowed = view.of_row(question, row.labels) if row.labels else None
+            link = None if narrowed is None else narrowed.url(PATH, by=finer, then=None)
+            used = use_of_pledge(pledges, question, row.labels, row.total[0])
+            has_pledges = has_pledges or (used is not None and bool(row.labels))
+            shown.append(line([each or "(none)" for each in row.labels] or ["All"], row, link, percent(used)))
+        if rest is not None:
+            shown.append(line([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)), ""))
+        whole = Row((), report.totals, report.total)
+        used = use_of_pledge(pledges, question, (), report.total[0])
         return {
             "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
-            "rows": [line(*each) for each in named],
+            "rows": shown,
             "groups": [GROUPS.get(name, name) for name in question.groups] or [""],
-            "total": line(["Total", *blank], whole, None),
-            "has_pledges": any(each is not None for each in used) and bool(question.groups),
+            "total": line(["Total", *blank], whole, None, percent(used)),
+            "has_pledges": has_pledges,
             "share": None if everything is None else "Share %" if everything is report.total[0] else "Share of all %",
         }
 
@@ -346,16 +340,3 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
         words += ["--filter", f"{key}={value}"]
     words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
     return " ".join(map(quote, words))
-
-
-def _link(row: Row, view: View, question: Question) -> str | None:
-    """Return the URL of the view of one row, grouped by the next finer label; None if the row has no such view."""
-    if not row.labels or (narrowed := view.of_row(question, row.labels)) is None:
-        return None
-    below = {"site": "group", "group": "user", "outcome": "group"}.get(question.groups[-1], "none")
-    return narrowed.url(PATH, by="none" if below in question.groups else below, then=None)
-
-
-def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template
-    committed_at = f"{snapshot.committed_at:%-d %b %Y %H:%M} UTC"
-    return {"number": snapshot.number, "committed_at": committed_at, "is_complete": snapshot.is_complete}

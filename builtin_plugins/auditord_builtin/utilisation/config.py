@@ -306,7 +306,15 @@ def import_config(document: Document) -> ImportedConfig | None:
     result = ConfigImport(document, "plugins.utilisation")
     result.put("kind", "utilisation")
     _import_groups(result)
-    _import_energy(result)
+    options = result.section("utilization")
+    sites: Document = result.section("cluster").get("watt_per_core", {}).get("site") or {}
+    if sites:
+        result.put("energy.sites", {str(site): {"watt_per_core": watt} for site, watt in sites.items()})
+    if options.get("watt_per_core") is not None:
+        remark = "for all other sites; AUDITOR used 0 W for these if there was a list of sites" if sites else ""
+        result.put("energy.watt_per_core", options["watt_per_core"], remark)
+    if options.get("co2_per_kwh") is not None:
+        result.put("energy.co2_per_kwh", options["co2_per_kwh"], "kg per kWh")
     source = result.section("auditor")
     named: Document = source.get("component_fields_in_record") or {}
     for name in set(_NAMES) & set(named):
@@ -318,7 +326,6 @@ def import_config(document: Document) -> ImportedConfig | None:
     if site_field:
         keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
         result.put("site_keys", keys, "AUDITOR required this, but used the key site regardless")
-    options = result.section("utilization")
     folder = Path(str(options.get("file_path", "."))).absolute()
     result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
     result.put("csv.name", f"{options.get('file_name', 'auditor')}_{{period}}.csv")
@@ -347,21 +354,6 @@ def _import_groups(result: ConfigImport) -> None:
         ],
         "VOMS attributes by VO and role, as with AUDITOR",
     )
-
-
-def _import_energy(result: ConfigImport) -> None:
-    options = result.section("utilization")
-    sites: Document = result.section("cluster").get("watt_per_core", {}).get("site") or {}
-    if sites:
-        values = {str(site): {"watt_per_core": watt} for site, watt in sites.items()}
-        result.put("energy.sites", values)
-        if options.get("watt_per_core") is not None:
-            remark = "for all other sites; AUDITOR used 0 W for these if there was a list of sites"
-            result.put("energy.watt_per_core", options["watt_per_core"], remark)
-    elif options.get("watt_per_core") is not None:
-        result.put("energy.watt_per_core", options["watt_per_core"])
-    if options.get("co2_per_kwh") is not None:
-        result.put("energy.co2_per_kwh", options["co2_per_kwh"], "kg per kWh")
 
 
 def _list_dropped(result: ConfigImport) -> None:

@@ -119,15 +119,36 @@ def report_on(
     notes: Sequence[str] = (),
 ) -> Report:
     """Return the report on a period. ``title`` replaces the configured one. ``notes`` precede the report's own."""
+    rows: list[Row] = []
+    for level in Level:
+        if level in config.levels:
+            sums: defaultdict[Who, Usage] = defaultdict(Usage)
+            for who, usage in usages.items():
+                sums[_WHO[level](who)] += usage
+            of_level = [Row(level, who, totals_of(usage)) for who, usage in sums.items()]
+            rows += sorted(
+                of_level, key=lambda row: (-(row.totals.core_hours or 0), *[each or "" for each in _whose(row)[1:]])
+            )
+
     total = totals_of(sum(usages.values(), Usage()))
+    told = list(notes)
+    if config.only:
+        chosen = "; ".join(f"{key} is {' or '.join(values)}" for key, values in config.only.items())
+        told.append(f"Only jobs whose {chosen}.")
+    if total.idle_core_hours and total.core_hours is not None:
+        idle, timed = _count(total.idle_core_hours), _count(total.core_hours - total.untimed_core_hours)
+        told.append(f"Possible savings: {idle} of {timed} core hours were allocated but not used.")
+    if total.idle_memory and total.memory_requested:
+        idle, requested = _count(total.idle_memory), _count(total.memory_requested)
+        told.append(f"Possible savings: {idle} of {requested} GiB hours of memory were never used.")
     return Report(
         title=title or config.title,
         period=period,
         benchmark=config.benchmark,
         complete=complete,
         total=Row(None, Who(None, None, None), total),
-        rows=[row for level in Level if level in config.levels for row in _rows(usages, level)],
-        notes=[*notes, *_describe_choice(config), *_savings(total), *_notes(usages, total, config.benchmark)],
+        rows=rows,
+        notes=[*told, *_explain_left_out(usages, total, config.benchmark)],
     )
 
 
@@ -140,34 +161,7 @@ _WHO: Final[Mapping[Level, Callable[[Who], Who]]] = {
 }
 
 
-def _rows(usages: Usages, level: Level) -> Sequence[Row]:
-    sums: defaultdict[Who, Usage] = defaultdict(Usage)
-    for who, usage in usages.items():
-        sums[_WHO[level](who)] += usage
-    rows = [Row(level, who, totals_of(usage)) for who, usage in sums.items()]
-    return sorted(
-        rows,
-        key=lambda row: (-(row.totals.core_hours or 0), row.who.site or "", row.who.group or "", row.who.user or ""),
-    )
-
-
-def _describe_choice(config: UtilisationConfig) -> Iterator[str]:
-    if config.only:
-        chosen = "; ".join(f"{key} is {' or '.join(values)}" for key, values in config.only.items())
-        yield f"Only jobs whose {chosen}."
-
-
-def _savings(total: Totals) -> Iterator[str]:
-    if total.idle_core_hours and total.core_hours is not None:
-        timed = total.core_hours - total.untimed_core_hours
-        idle = _count(total.idle_core_hours)
-        yield f"Possible savings: {idle} of {_count(timed)} core hours were allocated but not used."
-    if total.idle_memory and total.memory_requested:
-        requested = _count(total.memory_requested)
-        yield f"Possible savings: {_count(total.idle_memory)} of {requested} GiB hours of memory were never used."
-
-
-def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
+def _explain_left_out(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
     left_out = {
         f"have no {benchmark} score and are not in the benchmark hours": total.unscored_core_hours,
         "belong to jobs without CPU time and are not in the CPU efficiency": total.untimed_core_hours,

@@ -196,13 +196,11 @@ class ReportedState:
 async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
     """Return the panel: each series of reports, and the periods with open recipients."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
-    rows = [
-        (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()
-    ]
-    if not rows:
+    if not state:
         return ["No report has been made yet."]
+    rows: list[tuple[str, datetime | None, int]] = []
+    for name, series in state.items():
+        until = series.get("reported_until")
+        open_periods = len(series.get("open", {}))
+        rows.append((name, None if until is None else datetime.fromisoformat(until), open_periods))
     return [Table([Column("Series"), Column("Reported until"), Column("Open periods")], rows)]
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

@@ -292,7 +292,11 @@ class Question(msgspec.Struct, frozen=True):
         where = AllOf((*stopped.conditions, *(MetaContainsAny(key, values) for key, values in config.only.items())))
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
         by: tuple[Dimension, ...] = (*whose, *map(ComponentPresent, self._apart), *self._days)
-        return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
+        usage = [
+            ComponentUsage(name, (config.benchmark,) if name == config.components.cores else ())
+            for name in config.components.names
+        ]
+        return AggregateQuery(where, by, tuple(usage))
 
     def usages(self, answer: Aggregates) -> Usages:
         """Return the sums by site, group (by its name in the report) and user."""
@@ -314,9 +318,6 @@ class Question(msgspec.Struct, frozen=True):
     @property
     def _days(self) -> tuple[CalendarPeriod, ...]:
         return _DAYS if self.estimator.intensity is not None else ()
-
-    def _usage(self, name: str) -> ComponentUsage:
-        return ComponentUsage(name, (self.config.benchmark,) if name == self.config.components.cores else ())
 
     def _read(self, site: str | None, group: Group) -> Usage:
         names = self.config.components
@@ -350,16 +351,14 @@ class Question(msgspec.Struct, frozen=True):
         if kwh is None:
             return jobs
         jobs += Usage(energy=kwh, energy_core_time=core_time, measured_core_time=0 if joules is None else core_time)
-        co2 = self.estimator.co2(site, kwh, self._days_of(group))
+        days = None
+        if self._days:
+            first, last = group.key[-2:]
+            assert isinstance(first, date), first  # noqa: S101 a calendar period is a date, and never None
+            assert isinstance(last, date), last  # noqa: S101 the same
+            days = first, last
+        co2 = self.estimator.co2(site, kwh, days)
         return jobs if co2 is None else jobs + Usage(co2=co2, co2_core_time=core_time)
-
-    def _days_of(self, group: Group) -> tuple[date, date] | None:
-        if not self._days:
-            return None
-        first, last = group.key[-2:]
-        assert isinstance(first, date), first  # noqa: S101 a calendar period is a date, and never None
-        assert isinstance(last, date), last  # noqa: S101 the same
-        return first, last
 
 
 def rename_group(group: str | None, rules: Sequence[NameRule]) -> str | None:
