@@ -18,6 +18,7 @@ import msgspec
 from anyio import to_thread
 
 from auditord.audit.values import FAULTS, AuditReport, AuditRequest, DayCounts, Discrepancy, State
+from auditord.database.instants import EPOCH
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.planning import classify
@@ -91,69 +92,60 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
+    """What is known about the ids of some runs.
+
+    Args:
+        beginning: unstored runs that ended before this are not the collector's task.
+    """
+
     waiting: Mapping[str, Sequence[Entry]]
     stored: Mapping[str, bytes]
     quarantined: Collection[str]
     deleted: Collection[str]
+    transform: Transform | None
+    beginning: datetime | None
 
-
-class Comparer:
-    """Compares runs in batches.
-
-    Args:
-        sides: the places to search.
-        now: any instant; it has no effect on an identity.
-        beginning: unstored runs that ended before this are not the collector's task.
-    """
-
-    def __init__(self, sides: Sides, now: datetime, beginning: datetime | None) -> None:
-        self._sides = sides
-        self._provenance = Provenance(now)
-        self._beginning = beginning
-
-    async def compare(self, produced: Sequence[Produced]) -> list[ComparedRun]:
-        """Return the state of each run."""
-        sides = self._sides
-        ids = {name for each in produced for name in _ids(each)}
-        # Read the queue before the store: an entry that has left the queue has reached the store.
-        waiting = await sides.spool.waiting(ids, sides.senders)
-        documents = await sides.store.documents(list(ids))
-        absent = [name for name in ids if name not in documents]
-        source_ids = {each.source_id for each in produced if each.source_id is not None}
-        known = _Known(
-            waiting,
-            documents,
-            await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
-            await sides.store.find_deleted(absent),
-        )
-        # In a thread: a thousand records take a while, and the daemon has requests to answer.
-        return await to_thread.run_sync(lambda: [self._compare_one(each, known) for each in produced])
-
-    def _compare_one(self, produced: Produced, known: "_Known") -> ComparedRun:
-        record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
-        names, offered = _ids(produced), self._identity(record)
-        entries = [entry for name in names for entry in known.waiting.get(name, ())]
+    def compare(self, produced: Produced) -> ComparedRun:
+        """Return the state of a run."""
+        record = produced.record if self.transform is None else self.transform(produced.record)
+        names, offered = _ids(produced), _identity(record)
+        entries = [entry for name in names for entry in self.waiting.get(name, ())]
         if any(isinstance(entry, Close) or entry.record.start_time == record.start_time for entry in entries):
             return ComparedRun(produced, "queued", record)
         for name in names:
-            if name in known.stored:
-                stored = decode_record(known.stored[name])
-                state = _STATES.get(classify(self._identity(stored), offered, Duplicates.SAME_RUN))
+            if name in self.stored:
+                stored = decode_record(self.stored[name])
+                state = _STATES.get(classify(_identity(stored), offered, Duplicates.SAME_RUN))
                 if state is not None:  # else the id belongs to another run
                     named = msgspec.structs.replace(record, record_id=name)
                     return ComparedRun(produced, state, named, None if state == "stored" else stored)
         stop = produced.record.stop_time
         absence: State = "missing"
-        if any(name in known.quarantined for name in (produced.source_id, *names)):
+        if any(name in self.quarantined for name in (produced.source_id, *names)):
             absence = "quarantined"
-        elif any(name in known.deleted for name in names):
+        elif any(name in self.deleted for name in names):
             absence = "deleted"
-        elif self._beginning is not None and stop is not None and stop < self._beginning:
+        elif self.beginning is not None and stop is not None and stop < self.beginning:
             absence = "earlier"
         return ComparedRun(produced, absence, record)
 
-    def _identity(self, record: Record) -> Identity:
-        return make_pending(record, self._provenance, Duplicates.SAME_RUN).identity
+
+async def compare_runs(produced: Sequence[Produced], sides: Sides, beginning: datetime | None) -> list[ComparedRun]:
+    """Return the state of each run."""
+    ids = {name for each in produced for name in _ids(each)}
+    # Read the queue before the store: an entry that has left the queue has reached the store.
+    waiting = await sides.spool.waiting(ids, sides.senders)
+    documents = await sides.store.documents(list(ids))
+    source_ids = {each.source_id for each in produced if each.source_id is not None}
+    held = await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids)
+    deleted = await sides.store.find_deleted([name for name in ids if name not in documents])
+    known = _Known(waiting, documents, held, deleted, sides.transform, beginning)
+    # In a thread: a thousand records take a while, and the daemon has requests to answer.
+    return await to_thread.run_sync(lambda: list(map(known.compare, produced)))
+
+
+def _identity(record: Record) -> Identity:
+    return make_pending(record, Provenance(EPOCH), Duplicates.SAME_RUN).identity  # the provenance has no effect
 
 
 def _ids(produced: Produced) -> Sequence[str]:
@@ -273,7 +265,6 @@ class Audit:
     reach: Reach
     own: Callable[[str], bool] | None
     repairs: Repairs
-    now: datetime
     _counts: AuditCounts = field(default_factory=AuditCounts)
     _earliest: datetime | None = None
     _repaired: int = 0
@@ -291,7 +282,16 @@ class Audit:
                 error = str(failure)
             horizon = self.reach.remembers or self._earliest
             if self.own is not None and error is None:
-                await self._look_for_extras(named, self.own, horizon)
+                query = RecordQuery(match_stopped(self.request.window), Order(SortField.STOP))
+                async with self.sides.store.stream(query) as pages:
+                    async for page in pages:
+                        records = [record for text in page if self.own((record := decode_record(text)).record_id)]
+                        seen = named.among([record.record_id for record in records])
+                        for record in records:
+                            name, stop = record.record_id, record.stop_time
+                            if name not in seen and name not in self.repairs.collected and stop is not None:
+                                known = horizon is not None and stop >= horizon
+                                self._counts.note("extra" if known else "forgotten", name, stop, site_of(record))
         report = AuditReport(
             task=self.request.instance,
             start=format_time(self.request.window.start),
@@ -317,11 +317,11 @@ class Audit:
         collections = self._collections
         for first in range(0, len(finished), _AT_ONCE):
             part = finished[first : first + _AT_ONCE]
-            comparer = Comparer(self.sides, self.now, self.reach.collects)
-            found = await comparer.compare(part)
+            found = await compare_runs(part, self.sides, self.reach.collects)
             if any(each.state in _OPEN for each in found):
                 async with self.repairs.turn():
-                    await self._account_all(await comparer.compare(part), named)
+                    found = await compare_runs(part, self.sides, self.reach.collects)
+                    await self._account_all(found, named)
             else:
                 await self._account_all(found, named)
         if batch.quarantined:
@@ -370,16 +370,3 @@ class Audit:
             await self.repairs.collect(Batch(missing, jobs))
             self._repaired += len(missing)
             self._collections += 1
-
-    async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
-        query = RecordQuery(match_stopped(self.request.window), Order(SortField.STOP))
-        async with self.sides.store.stream(query) as pages:
-            async for page in pages:
-                records = [record for text in page if own((record := decode_record(text)).record_id)]
-                seen = named.among([record.record_id for record in records])
-                for record in records:
-                    name, stop = record.record_id, record.stop_time
-                    if name in seen or name in self.repairs.collected or stop is None:
-                        continue
-                    known = horizon is not None and stop >= horizon
-                    self._counts.note("extra" if known else "forgotten", name, stop, site_of(record))

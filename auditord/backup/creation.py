@@ -2,8 +2,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -28,12 +28,12 @@ from auditord.backup.manifest import (
     read_backups,
     write_manifest,
 )
-from auditord.backup.sources import StoreSource, open_source
+from auditord.backup.sources import open_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
-from auditord.config.model import Configuration, StoreSection
+from auditord.config.model import Configuration
 from auditord.database.durable_files import make_private_folder, write_durably
 from auditord.database.memory import file_turn
-from auditord.database.migrations import load_migrations
+from auditord.database.sql_files import load_scripts
 from auditord.errors import reason_of
 from auditord.spool import handing_over
 from auditord.spool import tables as spool_tables
@@ -106,11 +106,16 @@ async def make_backup(
         if options.keep is not None:
             discarded += delete_unfinished(options.place)  # first, since runs that are killed would fill the disk
         number = 1 + max((each.number for each in read_backups(options.place)[0].values()), default=0)
-        async with _pair(state_dir, configuration.store, dump=options.dump) as (spool, source):
+        async with AsyncExitStack() as stack:
+            # No entry leaves the outbox between the two snapshots. In the other order, entries that move from the spool
+            # to the store meanwhile would be in neither.
+            async with handing_over(state_dir):
+                spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
+                source = await stack.enter_async_context(open_source(configuration.store, dump=options.dump))
             folder = new_folder(options.place, made_at)
             try:
-                if (snapshot := await source.lake_snapshot()) is not None:
-                    await tags.keep(options.place, {folder.name: snapshot})
+                if (lake_snapshot := await source.lake_snapshot()) is not None:
+                    await tags.keep(options.place, {folder.name: lake_snapshot})
                 pacing = Pacing(progress, options.rate)
                 await anyio.to_thread.run_sync(copy_snapshot, spool, folder / SPOOL, pacing("spool"))
                 part = _describe_spool(spool)
@@ -141,25 +146,10 @@ async def make_backup(
     return Made(folder, manifest, discarded, source.advice(folder, made_at))
 
 
-@asynccontextmanager
-async def _pair(
-    state_dir: Path, store: StoreSection, *, dump: bool
-) -> AsyncGenerator[tuple[sqlite3.Connection, StoreSource], None]:
-    """Open snapshots of the spool and then of the store; no entry leaves the outbox between the two.
-
-    The other order would lose entries that move from the spool to the store between the two snapshots.
-    """
-    async with AsyncExitStack() as stack:
-        async with handing_over(state_dir):
-            spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
-            source = await stack.enter_async_context(open_source(store, dump=dump))
-        yield spool, source
-
-
 def _describe_spool(spool: sqlite3.Connection) -> SpoolPart:
     generation, statistics = spool_tables.generation(spool), spool_tables.statistics(spool)
     return SpoolPart(
-        schema=len(load_migrations(SPOOL_MIGRATIONS).scripts),
+        schema=len(load_scripts(SPOOL_MIGRATIONS)),
         file=SPOOL,
         spool_id=generation.spool_id,
         generation=generation.number,

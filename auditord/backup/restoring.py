@@ -1,4 +1,4 @@
-"""Restore the record store and the spool from a backup.
+"""Restore the record store and the spool from a backup, or create a lost one anew.
 
 A part that exists is kept, and a missing part comes from the backup. Three rules keep every job, once:
 
@@ -16,19 +16,22 @@ from datetime import datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NoReturn
 
 import anyio.to_thread
 import msgspec
 
 from auditord.backup.manifest import BackupDamaged, Manifest, find_backup, read_manifest, verify_files
-from auditord.backup.notes import Unfinished, begin, end, note_restore, read_unfinished
+from auditord.backup.notes import Unfinished, begin, end, note_restore, read_unfinished, refuse_unfinished
+from auditord.backup.reach import query_sources
 from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, restore_tokens, spool_target, store_target
+from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.config.store_url import is_postgresql
+from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translate_errors
-from auditord.database.migrations import load_migrations
+from auditord.database.postgres.address import address_of
 from auditord.database.sql_files import load_scripts
 from auditord.ingest import Pairing
 from auditord.spool import Spool
@@ -36,10 +39,12 @@ from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
 from auditord.store.opening import open_store
+from auditord.store.postgres.administration import database_status, migrate_database
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
 from auditord.store.store import RecordStore, follows
-from auditord_hookspecs import AuditordError
+from auditord_hookspecs import AggregateQuery, AuditordError
+from auditord_hookspecs.wire import format_time
 
 _LOCAL: Final = "local"
 """The kind of senders to the record store, and the name of the one that exists without being configured."""
@@ -110,7 +115,16 @@ class Restoration(msgspec.Struct, frozen=True):
         """
         backup, section = find_backup(place), configuration.store
         manifest = read_manifest(backup)
-        _refuse_newer(backup, manifest)
+        migrations = SQLITE_MIGRATIONS if manifest.store.database == "sqlite" else POSTGRES_MIGRATIONS
+        for part, schema, known in (
+            ("record store", manifest.store.schema, len(load_scripts(migrations))),
+            ("spool", manifest.spool.schema, len(load_scripts(SPOOL_MIGRATIONS))),
+        ):
+            if schema > known:
+                raise BackupDamaged(
+                    f"{backup} was made by auditord {manifest.auditord}: its {part} has schema {schema}, this version "
+                    f"knows up to {known}; install that version to restore it"
+                )
         if is_postgresql(section.url) is (manifest.store.database == "sqlite"):
             raise RestoreRefused(
                 f"{backup} has a record store in {manifest.store.database}, but store.url is of another kind: set "
@@ -135,7 +149,12 @@ class Restoration(msgspec.Struct, frozen=True):
             raise RestoreRefused(f"the restore of {note.backup} was interrupted: complete that one first")
         if force or note is not None:
             return await self._replace_both(note)
-        has_store, has_spool = await self._has_store(), await self.spool.is_present()
+        made, has_spool = self.manifest.spool, await self.spool.is_present()
+        has_store = await self.store.is_present()
+        if has_store:  # an empty one that was created after the loss counts as missing
+            keys = self.configuration.counted_keys
+            async with open_store(self.configuration.store, counted_keys=keys) as store:
+                has_store = await store.generation(made.spool_id) > 0 or (await store.counts()).total > 0
         if not has_store and not has_spool:
             return await self._replace_both(note)
         if not has_store:
@@ -144,9 +163,23 @@ class Restoration(msgspec.Struct, frozen=True):
             await _place(self.store)
         if not has_spool:
             await _place(self.spool)
+        async with _open_pair(self.configuration, self.now) as (spool, store):
+            known_then = await store.generation(made.spool_id)
+            # A spool is new if it was created while the loss of the old one could not be detected.
+            is_new = has_spool and spool.generation.number == 0
+            older = None if is_new else await _find_older(spool, store)
+        # A part that was missing counts as behind, even if nothing has been delivered since the backup.
         missing = Behind.STORE if not has_store else Behind.SPOOL if not has_spool else None
-        behind, is_new = await self._find_behind(missing)
-        done = await self._set_back(is_new=is_new) if is_new or behind is Behind.STORE else None
+        behind = missing or (Behind.SPOOL if is_new else older or _refuse_pair())
+        done = None
+        if is_new or behind is Behind.STORE:
+            if known_then < made.generation:
+                raise RestoreRefused(
+                    f"the record store is older than {self.backup} (generation {known_then} of {made.generation}), or "
+                    "belongs to another site: records delivered before that backup would be missing for good. Name an "
+                    "older backup"
+                )
+            done = await self._set_back(is_new=is_new)
         return Restored(self.backup, self.manifest, behind, set_back=done, has_tokens=await self._finish())
 
     async def _replace_both(self, note: Unfinished | None) -> Restored:
@@ -181,41 +214,6 @@ class Restoration(msgspec.Struct, frozen=True):
                 f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this command"
             )
 
-    async def _has_store(self) -> bool:
-        """Return whether a store exists. An empty one that was created after the loss counts as missing."""
-        if not await self.store.is_present():
-            return False
-        keys = self.configuration.counted_keys
-        async with open_store(self.configuration.store, counted_keys=keys) as store:
-            known = await store.generation(self.manifest.spool.spool_id)
-            return known > 0 or (await store.counts()).total > 0
-
-    async def _find_behind(self, missing: Behind | None) -> tuple[Behind, bool]:
-        """Return the part that is behind, and whether the spool is new. Changes neither part.
-
-        A spool is new if it was created while the loss of the old one could not be detected. A part that was missing
-        counts as behind, even if nothing has been delivered since the backup.
-
-        Args:
-            missing: the part that was just placed.
-
-        Raises:
-            RestoreRefused: neither part is behind, or the store is older than the backup's spool.
-        """
-        made = self.manifest.spool
-        async with open_pair(self.configuration, self.now) as (spool, store):
-            known_then = await store.generation(made.spool_id)
-            is_new = missing is not Behind.SPOOL and spool.generation.number == 0
-            older = None if is_new else await find_older(spool, store)
-        behind = missing or (Behind.SPOOL if is_new else older or refuse_pair())
-        if (is_new or behind is Behind.STORE) and known_then < made.generation:
-            raise RestoreRefused(
-                f"the record store is older than {self.backup} (generation {known_then} of {made.generation}), or "
-                "belongs to another site: records delivered before that backup would be missing for good. Name an "
-                "older backup"
-            )
-        return behind, is_new
-
     async def _set_back(self, *, is_new: bool) -> SetBack:
         """Set the spool back to the backup. Entries that a new spool has received stay, after those of the backup."""
         folder, senders = self.configuration.state_dir, self.configuration.senders
@@ -230,12 +228,68 @@ class Restoration(msgspec.Struct, frozen=True):
 
     async def _finish(self) -> bool:
         """Pair store and spool; return whether tokens were restored."""
-        await pair_restored(self.configuration, self.now)
+        await _pair_restored(self.configuration, self.now)
         return restore_tokens(self.backup, self.manifest, self.configuration.state_dir)
 
 
+async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> Restored:
+    """Create the lost record store or spool without a backup, and let collectors read their sources again.
+
+    A collector without a checkpoint reads its source from the beginning. Jobs that the source no longer has, or never
+    lists again (notes and files that were processed), stay lost; ``auditord restore`` names them. Collectors need a
+    known start: without ``earliest_datetime`` a collector would start now, and all earlier jobs would be missing
+    without a message. So nothing is changed if a collector would start later than before, and the error names the value
+    to configure.
+
+    After an interruption the call can be repeated. Until then, daemons refuse to start if the store is the older part.
+
+    Raises:
+        StoreMismatch: a restore from a backup was interrupted.
+        RestoreRefused: both parts are missing, nothing is missing, or a collector would start later than before.
+    """
+    folder = configuration.state_dir
+    refuse_unfinished(folder)
+    has_spool = (folder / SPOOL).exists()
+    if has_spool:  # one that was never paired counts as missing; its queued entries are kept
+        async with Spool.opened(folder, now) as spool:
+            has_spool = spool.generation.number > 0
+    if is_postgresql(configuration.store.url):
+        has_store = bool((await database_status(address_of(configuration.store))).applied)
+    else:
+        has_store = sqlite_path(configuration.store.url).exists()
+    if not has_spool and not has_store:
+        raise RestoreRefused("record store and spool.db are both missing: start the daemon, which creates both")
+    behind = None
+    if has_spool and has_store:
+        async with _open_pair(configuration, now) as (spool, store):
+            behind = await _find_older(spool, store) or _refuse_pair()
+    with TemporaryDirectory() as empty:  # a new file in the state folder would count as a new daemon's spool
+        async with Spool.opened(folder if has_spool else Path(empty), now) as spool:
+            sources = await query_sources(configuration, kinds, spool, now)
+    if behind is not Behind.SPOOL:  # an older spool still has its checkpoints
+        until = None
+        if has_store:
+            async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
+                groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
+            until = max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
+        late = {each.name: begins for each in sources if (begins := each.earliest_to_configure(until)) is not None}
+        if late:
+            lines = "".join(f"\n  collectors.{name}.earliest_datetime: {format_time(at)}" for name, at in late.items())
+            raise RestoreRefused(
+                "without a checkpoint these collectors would start later than before, and earlier jobs would not be "
+                f"collected again. Configure these times, or earlier ones, and repeat the command:{lines}"
+            )
+    behind = behind or (Behind.STORE if has_spool else Behind.SPOOL)
+    if behind is Behind.STORE or (not has_spool and (folder / SPOOL).exists()):
+        await anyio.to_thread.run_sync(set_back, folder / SPOOL, None)
+    if not has_store and is_postgresql(configuration.store.url):
+        await migrate_database(address_of(configuration.store), now)
+    await _pair_restored(configuration, now)
+    return Restored(None, None, behind)
+
+
 @asynccontextmanager
-async def open_pair(
+async def _open_pair(
     configuration: Configuration, now: Callable[[], datetime]
 ) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
     """Open spool and store, whether or not they belong together."""
@@ -246,7 +300,7 @@ async def open_pair(
         yield spool, store
 
 
-async def find_older(spool: Spool, store: RecordStore) -> Behind | None:
+async def _find_older(spool: Spool, store: RecordStore) -> Behind | None:
     """Return the older part, or None if both belong together."""
     own = spool.generation
     known = await store.generation(own.spool_id)
@@ -255,7 +309,7 @@ async def find_older(spool: Spool, store: RecordStore) -> Behind | None:
     return Behind.SPOOL if known > own.number else Behind.STORE
 
 
-def refuse_pair() -> NoReturn:
+def _refuse_pair() -> NoReturn:
     """Refuse to restore a part of a store and a spool that belong together.
 
     Raises:
@@ -267,10 +321,10 @@ def refuse_pair() -> NoReturn:
     )
 
 
-async def pair_restored(configuration: Configuration, now: Callable[[], datetime]) -> None:
+async def _pair_restored(configuration: Configuration, now: Callable[[], datetime]) -> None:
     """Pair store and spool after a restore. Then all instances are due, and plugins wait for collectors."""
     note_restore(configuration.state_dir, now())
-    async with open_pair(configuration, now) as (spool, store):
+    async with _open_pair(configuration, now) as (spool, store):
         await Pairing(store, spool).adopt()
 
 
@@ -280,14 +334,3 @@ async def _place(target: Target) -> None:
         await target.place()
     finally:
         await target.discard()
-
-
-def _refuse_newer(backup: Path, manifest: Manifest) -> None:
-    store = SQLITE_MIGRATIONS if manifest.store.database == "sqlite" else POSTGRES_MIGRATIONS
-    known = {"record store": len(load_scripts(store)), "spool": len(load_migrations(SPOOL_MIGRATIONS).scripts)}
-    for part, schema in (("record store", manifest.store.schema), ("spool", manifest.spool.schema)):
-        if schema > known[part]:
-            raise BackupDamaged(
-                f"{backup} was made by auditord {manifest.auditord}: its {part} has schema {schema}, this version "
-                f"knows up to {known[part]}; install that version to restore it"
-            )

@@ -17,7 +17,6 @@ from auditord.backup.manifest import StoreFile, StorePart
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.migrations import load_migrations
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.sql_files import load_scripts
 from auditord.store.copying import Contents, Progress, contents
@@ -72,7 +71,7 @@ class _File(StoreSource):
         await anyio.to_thread.run_sync(copy_snapshot, self._connection, target, pacing("records"))
         self._connection.close()  # ends its transaction, so that the log stops growing
         found = await anyio.to_thread.run_sync(contents_of, target, pacing.checking(target.stat().st_size))
-        schema = len(load_migrations(SQLITE_MIGRATIONS).scripts)
+        schema = len(load_scripts(SQLITE_MIGRATIONS))
         return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables, found.lake)
 
     async def lake_snapshot(self) -> int | None:

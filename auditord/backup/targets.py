@@ -208,7 +208,7 @@ def store_target(
         return ServerTarget(backup / str(part.file), address_of(section), part, now, progress)
 
     def verify(draft: Path) -> None:
-        refuse_different(contents_of(draft, progress), part, backup, len(load_migrations(SQLITE_MIGRATIONS).scripts))
+        refuse_different(contents_of(draft, progress), part, backup, len(load_scripts(SQLITE_MIGRATIONS)))
 
     return FileTarget(backup / str(part.file), sqlite_path(section.url), SQLITE_MIGRATIONS, verify)
 

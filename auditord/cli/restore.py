@@ -9,8 +9,7 @@ import click
 from auditord.backup.lake_tags import LakeTags
 from auditord.backup.notes import last_backups
 from auditord.backup.reach import SourceReach, query_sources
-from auditord.backup.restoring import Behind, Restoration, Restored
-from auditord.backup.without_backup import start_over
+from auditord.backup.restoring import Behind, Restoration, Restored, start_over
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.spool import Spool, own

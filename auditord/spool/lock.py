@@ -5,7 +5,7 @@ import logging
 import os
 import stat
 from collections.abc import Generator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,13 @@ def own(state_dir: Path) -> Generator[None, None, None]:
         StateInUse: another process owns it (its id is named), the folder cannot be used, or it belongs to another user
             and this user is root.
     """
-    _refuse_roots_files(state_dir)
+    with suppress(OSError):  # the folder will be created, or the fault is reported below
+        uid = state_dir.stat().st_uid
+        if os.geteuid() == 0 and uid != 0:  # that user could not write the files that root would leave
+            raise StateInUse(
+                f"the state folder {state_dir} belongs to user {user_name(uid)}, who could not use files made by root: "
+                f"run this as that user, for example runuser -u {user_name(uid)} -- auditord …"
+            )
     try:
         make_private_folder(state_dir)
         descriptor = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -81,20 +87,6 @@ def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
         StoreUnavailable: the lock file cannot be created.
     """
     return file_turn(state_dir / "spool.db", "hand-over", lambda: None)
-
-
-def _refuse_roots_files(state_dir: Path) -> None:
-    """Raise if root runs in another user's folder. That user could not write the files that root would leave."""
-    try:
-        uid = state_dir.stat().st_uid
-    except OSError:
-        return  # it will be created, or own() reports the fault
-    if os.geteuid() != 0 or uid == 0:
-        return
-    raise StateInUse(
-        f"the state folder {state_dir} belongs to user {user_name(uid)}, who could not use files made by root: run "
-        f"this as that user, for example runuser -u {user_name(uid)} -- auditord …"
-    )
 
 
 def _pid(descriptor: int) -> int | None:

@@ -24,13 +24,8 @@ async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, d
         InvalidRecord: the record is still invalid; the entry stays.
         AuditordError: the kind cannot convert again.
     """
-    entries = _make_entries(entry, convert)
-    where = [entry.task] if entry.stage is Stage.ENTRY else destinations
-    await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
-    return len(entries)
-
-
-def _make_entries(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
+    entries: list[Entry] = []
+    produced: Produced | None = None
     provenance = entry.provenance or Provenance(entry.quarantined_at, principal=f"task:{entry.task}")
     match entry.stage:
         case Stage.JOB:
@@ -41,27 +36,28 @@ def _make_entries(entry: QuarantineEntry, convert: Convert | None) -> Sequence[E
                     "again, then discard the entry"
                 )
             made = convert(entry.raw_json)
-            if made is None:
-                return []
-            produced = made if isinstance(made, Produced) else Produced(made)
+            produced = made if made is None or isinstance(made, Produced) else Produced(made)
         case Stage.RECORD:
             produced = Produced(decode_record(entry.raw), entry.alternate_id)
         case Stage.ENTRY:
             operation, alternate_id = entry.operation or "insert", entry.alternate_id
-            return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
+            row = Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits)
+            entries.append(decode_entry(row))
         case Stage.BODY:
             path = (entry.route or "").partition("?")[0]
             are_many = path.rstrip("/").endswith("/records")
             records = decode_records(entry.raw) if are_many else [decode_record(entry.raw)]
             roles = decode_limits(entry.limits)
-            inserts: list[Entry] = []
             for record in records:  # the stored record of each id is checked when it is delivered
                 allowing = None if roles is None else tuple([role for role in roles if role.may_write(record)])
                 if allowing == ():
                     raise InvalidRecord(
                         f"record {record.record_id!r} has a site or a prefix that its sender may not write"
                     )
-                inserts.append(Insert(record, None, provenance, allowing))
-            return inserts
-    entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
-    return [entry_type(produced.record, produced.alternate_id, provenance)]
+                entries.append(Insert(record, None, provenance, allowing))
+    if produced is not None:
+        entry_type = Replace if produced.replaces or entry.operation == "replace" else Insert
+        entries.append(entry_type(produced.record, produced.alternate_id, provenance))
+    where = [entry.task] if entry.stage is Stage.ENTRY else destinations
+    await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
+    return len(entries)

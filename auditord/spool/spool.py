@@ -81,19 +81,17 @@ _USE_PREFIX: Final = """
     ON CONFLICT (task) DO UPDATE SET prefix = excluded.prefix, since = ? WHERE prefix.prefix <> excluded.prefix
 """
 
-_QUARANTINE_COLUMNS: Final = """
+_QUARANTINE_GET: Final = """
     SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
            received_at, principal, agent, route, limits
-    FROM quarantine
+    FROM quarantine WHERE quarantine_id = ?
 """
 
-_QUARANTINE_LIST: Final = (
-    f"{_QUARANTINE_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
-)
-
-_SUMMARIES: Final = _QUARANTINE_LIST.replace(" raw,", " x'' AS raw,")
-
-_QUARANTINE_GET: Final = f"{_QUARANTINE_COLUMNS} WHERE quarantine_id = ?"
+_SUMMARIES: Final = """
+    SELECT quarantine_id, stage, task, source_id, x'' AS raw, reason, quarantined_at, occurrences, operation,
+           alternate_id, received_at, principal, agent, route, limits
+    FROM quarantine WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3
+"""
 
 _REASONS: Final = """
     SELECT stage, task, reason, count(*) AS entries
@@ -407,16 +405,13 @@ class Spool:
         item = SetAside(*what, provenance=provenance, route=printable(route), limits=encode_limits(roles))
         await self._database.write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 
-    async def quarantine_list(
-        self, task: str | None = None, *, after: int = 0, limit: int = 1_000
-    ) -> Sequence[QuarantineEntry]:
-        """Return a page of entries in the order of their numbers. The last number is ``after`` for the next page."""
-        return await self._rows(tables.quarantine_entry, _QUARANTINE_LIST, task, after, limit)
-
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """Return a page of entries with an empty ``raw``, since raw input may be large."""
+        """Return a page of entries in the order of their numbers, with an empty ``raw``, since raw input may be large.
+
+        The last number is ``after`` for the next page.
+        """
         return await self._rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:

@@ -146,7 +146,7 @@ def settle(
     set_aside(connection, items, now)
     settled = [(entry_id, sender) for entry_id in (*delivered, *refused)]
     connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", settled)
-    return has_entries(connection, sender)
+    return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
 
 
 def generation(connection: sqlite3.Connection) -> Generation:
@@ -159,11 +159,6 @@ def set_generation(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
 
 
-def has_entries(connection: sqlite3.Connection, sender: str) -> bool:
-    """Return whether a sender's queue has entries."""
-    return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
-
-
 def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders: Sequence[str]) -> list[Row]:
     """Return the queued rows of records, sender by sender in order."""
     wanted = json.dumps(list(record_ids))
@@ -173,12 +168,6 @@ def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders
 def senders(connection: sqlite3.Connection) -> list[str]:
     """Return the senders whose queues have entries."""
     return [sender for (sender,) in connection.execute("SELECT DISTINCT sender FROM queue")]
-
-
-def queue_statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistics]:
-    """Return depth and age of every queue that is not empty."""
-    rows = connection.execute(_QUEUE_STATISTICS)
-    return {sender: QueueStatistics(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}
 
 
 # One entry per job, and one per record or queue entry and its content, because two runs may have the same record id.
@@ -198,6 +187,9 @@ _SET_ASIDE: Final = """
 _BODIES: Final = """
     SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
 """
+_LONGEST_REASON: Final = 4_000
+"""Characters. A reason repeats texts of the source, which the raw input has already."""
+
 _OLDEST_BODY: Final = """
     SELECT quarantine_id, size FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
     ORDER BY quarantined_at, quarantine_id
@@ -212,31 +204,16 @@ COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE S
 
 def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
     """Add or update entries of the quarantine."""
-    connection.executemany(_SET_ASIDE, [_quarantine_row(item, to_micros(now)) for item in things])
-
-
-_LONGEST_REASON: Final = 4_000
-"""Characters. A reason repeats texts of the source, which the raw input has already."""
-
-
-def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
-    reason = item.reason if len(item.reason) <= _LONGEST_REASON else f"{item.reason[:_LONGEST_REASON]}…"
-    given = item.provenance
-    origin = (None, None, None) if given is None else _provenance_columns(given)
-    stage = item.stage.value
-    variant = b""  # job ids are unique at their source, and a body's id is its digest
-    if item.stage in {Stage.RECORD, Stage.ENTRY}:
-        prefix = f"{item.operation}\0{item.alternate_id}\0".encode()
-        variant = hashlib.blake2b(prefix + item.raw, digest_size=16).digest()
-    key = (stage, item.task, item.source_id, variant)
-    body = (item.route, len(item.raw), item.limits)
-    return (*key, item.raw, reason, now, item.operation, item.alternate_id, *origin, *body)
-
-
-def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
-    """Delete the quarantine entries of jobs that have been converted since."""
-    if source_ids:
-        connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
+    for item in things:
+        reason = item.reason if len(item.reason) <= _LONGEST_REASON else f"{item.reason[:_LONGEST_REASON]}…"
+        origin = (None, None, None) if item.provenance is None else _provenance_columns(item.provenance)
+        variant = b""  # job ids are unique at their source, and a body's id is its digest
+        if item.stage in {Stage.RECORD, Stage.ENTRY}:
+            prefix = f"{item.operation}\0{item.alternate_id}\0".encode()
+            variant = hashlib.blake2b(prefix + item.raw, digest_size=16).digest()
+        key = (item.stage.value, item.task, item.source_id, variant)
+        content = (item.raw, reason, to_micros(now), item.operation, item.alternate_id)
+        connection.execute(_SET_ASIDE, (*key, *content, *origin, item.route, len(item.raw), item.limits))
 
 
 def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:
@@ -268,17 +245,6 @@ def quarantine_entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's co
     provenance = None if received_at is None else Provenance(from_micros(received_at), principal, agent)
     what = (Stage(stage), task, source_id, raw, reason, operation, alternate_id, provenance, route, limits)
     return QuarantineEntry(*what, quarantine_id=number, quarantined_at=from_micros(at), occurrences=occurrences)
-
-
-def quarantine_counts(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
-    """Return the number of entries by stage and task."""
-    rows = connection.execute("SELECT stage, task, count(*) FROM quarantine GROUP BY stage, task")
-    return {(stage, task): count for stage, task, count in rows}
-
-
-def counters(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the persistent counters by name."""
-    return dict(connection.execute("SELECT name, value FROM counter").fetchall())
 
 
 _SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"
@@ -318,14 +284,6 @@ _RUNS: Final = """
 """
 
 
-def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
-    """Store values that a collector keeps between runs, or delete them (None)."""
-    deleted = [(task, key) for key, value in values.items() if value is None]
-    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", deleted)
-    kept = [(task, key, value) for key, value in values.items() if value is not None]
-    connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
-
-
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
     """Store the report of a run, and delete the instance's oldest reports beyond :data:`RUNS_KEPT`."""
     ended, duration = report.started + report.duration, report.duration // timedelta(microseconds=1)
@@ -356,12 +314,6 @@ def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
     return found
 
 
-def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
-    """Return when each collector's checkpoint was last saved."""
-    rows = connection.execute("SELECT task, saved_at FROM checkpoint")
-    return {task: from_micros(saved_at) for task, saved_at in rows}
-
-
 # -- several tables --------------------------------------------------------------------------------------------------
 
 
@@ -370,9 +322,13 @@ def keep(
 ) -> int:
     """Store a collector's batch; return the number of its records that are new to the queue."""
     queued = put(connection, prepared.rows, destinations)
-    settle_jobs(connection, task, prepared.settled)
+    if prepared.settled:  # jobs in quarantine that have been converted since
+        connection.execute(_SETTLE_JOBS, (task, json.dumps(list(prepared.settled))))
     set_aside(connection, prepared.set_aside, now)
-    keep_pending(connection, task, prepared.pending)
+    deleted = [(task, key) for key, value in prepared.pending.items() if value is None]
+    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", deleted)
+    kept = [(task, key, value) for key, value in prepared.pending.items() if value is not None]
+    connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
     seen, saved_at = [(task, key, to_micros(expires)) for key, expires in prepared.seen.items()], to_micros(now)
     connection.executemany(_REMEMBER, seen)
     connection.execute("DELETE FROM seen WHERE expires_at <= ?", (saved_at,))
@@ -401,11 +357,16 @@ def take_over(connection: sqlite3.Connection, rows: Sequence[tuple[int, Row]], d
 
 def statistics(connection: sqlite3.Connection) -> SpoolStatistics:
     """Count the spool's contents."""
-    counted = counters(connection)
+    counters: dict[str, int] = dict(connection.execute("SELECT name, value FROM counter").fetchall())
+    quarantined = connection.execute("SELECT stage, task, count(*) FROM quarantine GROUP BY stage, task")
+    saved = connection.execute("SELECT task, saved_at FROM checkpoint")
     return SpoolStatistics(
-        queues=queue_statistics(connection),
-        quarantined=quarantine_counts(connection),
-        checkpoints=checkpoints_saved(connection),
-        refused_bodies=counted.get("refused_bodies", 0),
-        dropped_bodies=counted.get("dropped_bodies", 0),
+        queues={
+            sender: QueueStatistics(count, from_micros(oldest), attempts)
+            for sender, count, oldest, attempts in connection.execute(_QUEUE_STATISTICS)
+        },
+        quarantined={(stage, task): count for stage, task, count in quarantined},
+        checkpoints={task: from_micros(saved_at) for task, saved_at in saved},
+        refused_bodies=counters.get("refused_bodies", 0),
+        dropped_bodies=counters.get("dropped_bodies", 0),
     )

@@ -277,9 +277,19 @@ def merge_answers(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggre
     size = _Size(query)
     for answer in answers:
         for group in answer.groups:
-            known = groups.get(group.key)
-            groups[group.key] = joined = group if known is None else _add_groups(known, group)
-            size.add(1 if known is None else 0, _values(joined) - (0 if known is None else _values(known)))
+            if (known := groups.get(group.key)) is None:
+                groups[group.key] = group
+                size.add(1, _values(group))
+                continue
+            groups[group.key] = joined = Group(
+                group.key,
+                known.records + group.records,
+                known.runtime + group.runtime,
+                min(known.first_stop, group.first_stop),
+                max(known.last_stop, group.last_stop),
+                tuple([_add_usage_sums(*both) for both in zip(known.usage, group.usage, strict=True)]),
+            )
+            size.add(0, _values(joined) - _values(known))
     return Aggregates(tuple([groups[key] for key in _sort_keys(groups)]), query.ticks_per_second)
 
 
@@ -309,17 +319,6 @@ class _Size:
 
 def _values(group: Group) -> int:
     return sum(len(sums.by_value) for usage in group.usage for sums in usage.scores.values())
-
-
-def _add_groups(one: Group, other: Group) -> Group:
-    return Group(
-        one.key,
-        one.records + other.records,
-        one.runtime + other.runtime,
-        min(one.first_stop, other.first_stop),
-        max(one.last_stop, other.last_stop),
-        tuple([_add_usage_sums(*both) for both in zip(one.usage, other.usage, strict=True)]),
-    )
 
 
 def _add_usage_sums(one: UsageSums, other: UsageSums) -> UsageSums:

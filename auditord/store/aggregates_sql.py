@@ -147,30 +147,24 @@ def _sources(
         rows = _rows(dialect.records, [state.condition, Sql(dialect.more)])
         yield _Source(rows, state, Columns.INCOMPLETE, {})
     for at, usage in enumerate(query.usage):
-        if can_be_there(usage.component):
-            for state in states:
-                yield _source_of_component(query, at, state, dialect, totals.get(at))
-
-
-def _source_of_component(query: AggregateQuery, at: int, state: State, dialect: Dialect, total: str | None) -> _Source:
-    """Return the components of one name, and those of its total, in the documents of incomplete records."""
-    component = query.usage[at].component
-    names = [component] if total is None or total == component else [component, total]
-    likely, named = any_of(list(map(dialect.mentions, names))), repeat("%s", ", ", len(names))
-    conditions = [state.condition, Sql(dialect.more), likely, Sql(f"{dialect.name} IN ({named})", tuple(names))]
-    amounts, totals = (
-        {at: Sql(f"CASE WHEN {dialect.name} = %s THEN {dialect.amount} END", (name,))}
-        for name in (component, total or component)
-    )
-    return _Source(
-        _rows(f"{dialect.records}, {dialect.components}", conditions),
-        state,
-        Columns.INCOMPLETE,
-        {at: Sql(dialect.amount)} if total is None else amounts,
-        dialect.scores if query.usage[at].scores else "'[]'",
-        totals={} if total is None else totals,
-        window=query.window,
-    )
+        if not can_be_there(usage.component):
+            continue
+        # The components of this name, and those of its total, in the documents of incomplete records.
+        total = totals.get(at)
+        names = list(dict.fromkeys([usage.component, total or usage.component]))
+        likely, named = any_of(list(map(dialect.mentions, names))), repeat("%s", ", ", len(names))
+        of_name: LiteralString = f"CASE WHEN {dialect.name} = %s THEN {dialect.amount} END"
+        for state in states:
+            conditions = [state.condition, Sql(dialect.more), likely, Sql(f"{dialect.name} IN ({named})", tuple(names))]
+            yield _Source(
+                _rows(f"{dialect.records}, {dialect.components}", conditions),
+                state,
+                Columns.INCOMPLETE,
+                {at: Sql(dialect.amount) if total is None else Sql(of_name, (usage.component,))},
+                dialect.scores if usage.scores else "'[]'",
+                totals={} if total is None else {at: Sql(of_name, (total,))},
+                window=query.window,
+            )
 
 
 def _complete_source(query: AggregateQuery, state: State, dialect: Dialect, totals: Mapping[int, str]) -> _Source:
@@ -215,7 +209,7 @@ def _cell_source(
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
     sums = dialect.cell_columns(of_components=not is_whole)
-    cells = [_of_dates(_cells(each, scope, dialect, sums, table), each, scope, dialect) for each in scope.segments()]
+    cells = [_cells(each, scope, dialect, sums, table) for each in scope.segments()]
     tables = join(" UNION ALL ", cells)
     conditions = [compile_condition(scope.rest, dialect.for_cells(), Columns.COMPLETE)]
     if component is not None:
@@ -359,32 +353,26 @@ def _date(zone_part: str, dialect: StoreDialect) -> Sql:
     return Sql(dialect.rolled_day.format(days.sql), days.parameters)
 
 
-def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: StoreDialect) -> Sql:
-    """Restrict the cells of a segment to its dates, if it limits them."""
-    if scope.cells.zone_part is None:
-        return cells
-    date, conditions = _date(scope.cells.zone_part, dialect), list[Sql]()
-    if segment.first_date is not None:
-        first = dialect.literal_moment(first_moment(segment.first_date))
-        conditions.append(Sql(f"{date.sql} >= {first}", date.parameters))
-    if segment.end_date is not None:
-        end = dialect.literal_moment(first_moment(segment.end_date))
-        conditions.append(Sql(f"{date.sql} < {end}", date.parameters))
-    if not conditions:
-        return cells
-    where = join(" AND ", conditions)
-    return Sql(f"SELECT * FROM ({cells.sql}) AS dated WHERE {where.sql}", (*cells.parameters, *where.parameters))  # noqa: S608 literals
-
-
 def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralString, table: LiteralString) -> Sql:
+    """Return the query for the cells of a segment, restricted to its dates if it limits them."""
     level, users = scope.level(segment), scope.users()
     # The date in a zone may differ by a day. On the second day of a month, it is in the month in any case.
     place = (1 if segment.is_of_months else 0, level)
     span = segment.end - segment.begin
     few = span <= _MOST_PERIODS * (28 if segment.is_of_months else 1)
     if users is None or not few or level % LEVELS_PER_SET not in {Level.DAY_AND_USER, Level.MONTH_AND_USER}:
-        cells = dialect.rolled_cells.format(sums, table, "period >= %s AND period < %s")
-        return Sql(cells, (*place, segment.begin, segment.end))
-    periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])
-    cells = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
-    return Sql(cells, (*place, periods, names))
+        text = dialect.rolled_cells.format(sums, table, "period >= %s AND period < %s")
+        cells = Sql(text, (*place, segment.begin, segment.end))
+    else:
+        periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])
+        text = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
+        cells = Sql(text, (*place, periods, names))
+    conditions: list[Sql] = []
+    for day, operator in ((segment.first_date, ">="), (segment.end_date, "<")):
+        if day is not None and scope.cells.zone_part is not None:
+            date, moment = _date(scope.cells.zone_part, dialect), dialect.literal_moment(first_moment(day))
+            conditions.append(Sql(f"{date.sql} {operator} {moment}", date.parameters))
+    if not conditions:
+        return cells
+    where = join(" AND ", conditions)
+    return Sql(f"SELECT * FROM ({cells.sql}) AS dated WHERE {where.sql}", (*cells.parameters, *where.parameters))  # noqa: S608 literals

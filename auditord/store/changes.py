@@ -88,7 +88,7 @@ def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
         InvalidRecord: the database refuses a record.
     """
     try:
-        return (yield from atomic(lambda: _settle_here(corrections)))
+        return (yield from atomic(lambda: _settle(corrections)))
     except Refused as error:
         raise InvalidRecord(f"A record cannot be stored: {error}.") from error
 
@@ -131,14 +131,6 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
     # The principal of a new record decides whether it is forwarded, unless another one changed it in the same plan.
     others = [each.record_id for each in new if not is_forwarded(each.provenance)]
     yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
-    return outcomes
-
-
-def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
-    outcomes = yield from _settle(corrections)
-    for outcome in outcomes:
-        if isinstance(outcome, IsReleased):
-            raise outcome
     return outcomes
 
 

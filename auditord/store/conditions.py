@@ -209,19 +209,30 @@ def compile_dimension(  # noqa: C901,PLR0911 one branch for each type of dimensi
         dialect: the SQL of the database.
         columns: the records that are grouped.
     """
-    if (possible := _possible(dimension)) is None:
-        return Key(Sql(dialect.no_text))
-    match possible:
+    match dimension:
         case MetaValue(keys):
-            return replace(_key_of_meta(keys, dialect, columns), shown=dialect.text_of)
+            possible = tuple(filter(can_be_there, keys))
+            return replace(_key_of_meta(possible, dialect, columns), shown=dialect.text_of)
+        case ComponentAmount(name) | ComponentPresent(name) | ScoreValue(name) if not can_be_there(name):
+            return Key(Sql(dialect.no_text))
+        case ExceedsRuntime(name, _, per) if not (can_be_there(name) and can_be_there(per or "")):
+            return Key(Sql(dialect.no_text))
         case ComponentAmount(component):
             if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
                 return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
             return Key(dialect.amounts_of(component), dialect.text_of, costly=True)
+        case ComponentPresent(component) if component in AMOUNT_COLUMNS:
+            # NULL only if the component is missing, also in incomplete records.
+            forms: list[LiteralString] = [
+                f"{AMOUNT_COLUMNS[form]} IS NULL"
+                for form in dict.fromkeys((component, TOTALS.get(component, component)))
+            ]
+            return Key(Sql(f"CASE WHEN {' AND '.join(forms)} THEN 0 ELSE 1 END"), dialect.text_of)
         case ComponentPresent(component):
-            return _is_present(component, dialect)
+            present = dialect.lists(component, Comparison.GTE, 0)
+            return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
         case ExceedsRuntime():
-            return _exceeds(possible, dialect, columns)
+            return _exceeds(dimension, dialect, columns)
         case ScoreValue(component):
             if columns is Columns.COMPLETE:  # read from the score set instead
                 return Key(Sql("NULL"), dialect.text_of)
@@ -261,22 +272,10 @@ def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dial
     return case(is_earlier, earlier, later)
 
 
-def _possible(dimension: Dimension) -> Dimension | None:
-    """Return the dimension without keys that no record can have, or None if nothing is left."""
-    match dimension:
-        case MetaValue(keys):
-            possible = [key for key in keys if can_be_there(key)]
-            return MetaValue(*possible) if possible else None
-        case ComponentAmount(component) | ComponentPresent(component) | ScoreValue(component):
-            return dimension if can_be_there(component) else None
-        case ExceedsRuntime(component, _, per):
-            return dimension if can_be_there(component) and can_be_there(per or "") else None
-        case CalendarPeriod():
-            return dimension
-
-
 def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
     """Return the first value under the first of the keys that a record has, from a column if that is complete."""
+    if not keys:
+        return Key(Sql(dialect.no_text))
     if columns is not Columns.COMPLETE:
         found = COLUMNS_OF_TWO_KEYS.get(keys)
         return _look_up(keys, dialect) if found is None else Key(Sql(found))
@@ -303,16 +302,6 @@ def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
     if has_columns and (column := dialect.meta_columns.get(key)) is not None:
         return Sql(f"{column} IS NOT NULL"), Sql(column)
     return dialect.has_key(key), dialect.first_value(key)
-
-
-def _is_present(component: str, dialect: Dialect) -> Key:
-    if component in AMOUNT_COLUMNS:  # NULL only if the component is missing, also in incomplete records
-        forms: list[LiteralString] = [
-            f"{AMOUNT_COLUMNS[name]} IS NULL" for name in dict.fromkeys((component, TOTALS.get(component, component)))
-        ]
-        return Key(Sql(f"CASE WHEN {' AND '.join(forms)} THEN 0 ELSE 1 END"), dialect.text_of)
-    present = dialect.lists(component, Comparison.GTE, 0)
-    return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
 
 
 def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:

@@ -230,40 +230,33 @@ def read_outbox(limit: int | None) -> Work[Outbox]:
         yield from ask("forwardable_of_slice", after=after, upto=upto, changed=as_json(list(versions)))
     ):
         stored = Provenance(from_micros(received_at), principal, agent)
-        forward = _forward(stored, _leave_out_deleted(versions.get(record_id, ()), position, upto), after)
+        forward = _forward(stored, position, versions.get(record_id, ()), Slice(after, upto))
         if forward is not None:
             entries.append(OutboxEntry(min(position, upto), entry_of(*forward, document)))
     return Outbox(after, upto, entries)
 
 
-def _leave_out_deleted(versions: Sequence[_Version], position: int, upto: int) -> Sequence[_Version]:
-    """Leave out the versions of a former record with this id, which was deleted up to a position.
-
-    Args:
-        versions: the removals of the record's versions.
-        position: of the stored version.
-        upto: the end of the slice.
-    """
-    present = {position, *[each.former for each in versions]}
-    gone = {each.position for each in versions if each.position <= upto and each.position not in present}
-    while former := {each.former for each in versions if each.position in gone}:
-        versions = [each for each in versions if each.position not in gone]
-        gone = former
-    return versions
-
-
-def _forward(stored: Provenance, versions: Sequence[_Version], after: int) -> tuple[Operation, Provenance] | None:
+def _forward(
+    stored: Provenance, position: int, versions: Sequence[_Version], bounds: Slice
+) -> tuple[Operation, Provenance] | None:
     """Return the operation to be forwarded for a record, and who made it; None if nothing is to be forwarded.
 
     Args:
         stored: who brought the record.
+        position: of the stored version.
         versions: the removals of its versions.
-        after: the position up to which senders have read.
+        bounds: the slice that senders read.
     """
+    # Leave out the versions of a former record with this id, which was deleted up to the end of the slice.
+    present = {position, *[each.former for each in versions]}
+    gone = {each.position for each in versions if each.position <= bounds.upto and each.position not in present}
+    while former := {each.former for each in versions if each.position in gone}:
+        versions = [each for each in versions if each.position not in gone]
+        gone = former
     forwards = [each.forward for each in versions if each.forward is not None]
     changes = [each for each in versions if each.position != each.former]
     made = {each.position for each in changes}
-    firsts = [each.former_principal for each in changes if each.former > after and each.former not in made]
+    firsts = [each.former_principal for each in changes if each.former > bounds.after and each.former not in made]
     if not changes:
         firsts = [stored.principal]
     if any(is_forwarded(Provenance(stored.received_at, principal)) for principal in firsts):

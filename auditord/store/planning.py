@@ -184,7 +184,11 @@ class ChangePlan:
         return None if now is None else now.record
 
     def apply(self, change: Change) -> Outcome:
-        """Apply a change on top of the previous ones, and return its outcome."""
+        """Apply a change on top of the previous ones, and return its outcome.
+
+        Raises:
+            IsReleased: a correction is about a released record. Corrections are made all or none.
+        """
         try:
             match change:
                 case PendingRecord():
@@ -196,6 +200,8 @@ class ChangePlan:
                 case Correction():
                     return self._correct(change)
         except IsReleased as error:
+            if isinstance(change, Correction):
+                raise
             return error
 
     def _add(self, pending: PendingRecord) -> Verdict:
@@ -227,7 +233,11 @@ class ChangePlan:
         return True
 
     def _replace(self, wanted: PendingRecord, alternate: PendingRecord | None) -> Verdict:
-        pending = wanted if alternate is None else self._choose_id(wanted, alternate)
+        pending = wanted
+        if alternate is not None:  # under the id that its run already has; else its own id, unless another run has it
+            known = [each for each in (wanted, alternate) if each.record_id in self._now]
+            same = [each for each in known if self._now[each.record_id].identity.start == each.row.start_time]
+            pending = same[0] if same else alternate if wanted in known else wanted
         stored = self._now.get(pending.record_id)
         if stored is not None and stored.release is not None and stored.identity == pending.identity:
             return Verdict.SAME
@@ -264,14 +274,6 @@ class ChangePlan:
             self._overwrite(pending)
             self._forward(_operation(stored.record, pending.record), pending)
         return Amended.DONE
-
-    def _choose_id(self, wanted: PendingRecord, alternate: PendingRecord) -> PendingRecord:
-        """Return the record under the id that its run already has; else under its own id, unless another run has it."""
-        for each in (wanted, alternate):
-            found = self._now.get(each.record_id)
-            if found is not None and found.identity.start == wanted.row.start_time:
-                return each
-        return alternate if wanted.record_id in self._now else wanted
 
     def _keep(self, record_id: str, action: Action, reason: str, changed_at: datetime, changed_by: int) -> None:
         self.kept[record_id] = KeptVersion(record_id, action.value, reason, changed_at, changed_by)

@@ -87,11 +87,6 @@ class Sources:
         return self._sources[name], [None if text is None else self._score_sets[text] for text in texts]
 
 
-def digest_of(scores: str) -> bytes:
-    """Return a key for the text of a score set, which may be too long for an index."""
-    return blake2b(scores.encode(), digest_size=16).digest()
-
-
 def _name(provenance: Provenance) -> _Name:
     return provenance.principal or "", provenance.agent or ""
 
@@ -102,7 +97,8 @@ def _numbers(name: _Name, texts: Collection[str]) -> Work[_Found]:
     source = yield from _number("source", {"principal": principal, "agent": agent})
     score_sets: dict[str, int] = {}
     for text in texts:
-        score_sets[text] = yield from _number("score_set", {"scores": text, "digest": digest_of(text)})
+        digest = blake2b(text.encode(), digest_size=16).digest()  # the text may be too long for an index
+        score_sets[text] = yield from _number("score_set", {"scores": text, "digest": digest})
     return source, score_sets
 
 

@@ -66,7 +66,6 @@ class Audits:
                 reach,
                 own=self._own(request.instance),
                 repairs=self._repairs(request, records, collected),
-                now=self._instances.now(),
             )
             async with closing(kind.inventory(config, context)) as inventory:
                 return await audit.run(inventory)

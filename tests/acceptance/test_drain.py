@@ -118,7 +118,7 @@ async def settled(daemon: Daemon) -> None:
     async with asyncio.timeout(PATIENCE), Spool.opened_read_only(daemon.state, lambda: NOW) as spool:
         while (await spool.statistics()).queues:  # noqa: ASYNC110 another process sets no event here
             await asyncio.sleep(0.05)
-        assert [(entry.source_id, entry.reason) for entry in await spool.quarantine_list()] == []
+        assert [(entry.source_id, entry.reason) for entry in await spool.quarantine_summaries()] == []
 
 
 async def stored(daemon: Daemon) -> dict[str, str]:

@@ -25,6 +25,7 @@ from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import Batch, Provenance, Quarantined, Window
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over
 from tests.builtin.slurm.test_conversion import ALLOCATION
+from tests.quarantined_entries import read_quarantine
 
 ESCAPED: Final = 6
 """JSON writes a control character of one byte with six."""
@@ -97,7 +98,7 @@ async def test_a_collector_stores_in_proportion_to_what_it_reads(
             assert quarantined
             for _ in range(3):  # the source may be read again
                 await spool.enqueue("source", Batch(quarantined=quarantined), [])
-            entries = await spool.quarantine_list()
+            entries = await read_quarantine(spool)
         stored = sum(len(each.raw) + len(each.reason) + len(each.source_id) for each in entries)
         assert stored <= ESCAPED * COLUMNS * size + ENTRY, (number, size, stored)
         assert max(len(each.reason) for each in entries) <= 4_001
@@ -109,6 +110,6 @@ async def test_a_refused_body_is_stored_once_and_all_of_them_within_limits(tmp_p
         for body in (b"x" * 1_000_000, *(b"y%d" % number for number in range(50))):
             for _ in range(3):
                 await spool.keep_refused_body(body, "reason " * 10_000, Provenance(NOW), "POST /record")
-        entries = await spool.quarantine_list()
+        entries = await read_quarantine(spool)
     assert len(entries) == 10
     assert sum(len(each.raw) + len(each.reason) for each in entries) < 100_000

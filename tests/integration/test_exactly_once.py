@@ -123,7 +123,7 @@ async def live(folder: Path, steps: Sequence[tuple[object, ...]]) -> list[Record
             await step(history, str(name), arguments)
     async with stack:
         await history.finish()
-        assert await history.spool.quarantine_list() == []
+        assert await history.spool.quarantine_summaries() == []
         assert (await history.spool.statistics()).queues == {}
         assert (await history.store.counts()).differences == 0
         async with history.store.stream(RecordQuery()) as pages:

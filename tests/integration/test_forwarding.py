@@ -94,7 +94,7 @@ async def test_whatever_the_faults_the_destination_has_exactly_the_set(
             for batch in batches:
                 await spool.enqueue("jobs", Batch([make_record(f"r{n}") for n in batch]), ["far"])
             await empty_queue(spool, auditor.url, batch_size=batch_size)
-            refused = {entry.source_id for entry in await spool.quarantine_list()}
+            refused = {entry.source_id for entry in await spool.quarantine_summaries()}
         wanted = {f"r{n}" for batch in batches for n in batch}
         others = {name for name, record in before.items() if record.start_time != EPOCH}
         assert refused == wanted & others
@@ -118,7 +118,7 @@ async def test_whatever_the_faults_every_record_ends_with_its_last_stop_time(
         async with Spool.opened(tmp_path_factory.mktemp("spool"), now) as spool:
             await spool.accept(entries, CLIENT, ["far"])
             await empty_queue(spool, auditor.url, open_records=True)
-            assert await spool.quarantine_list() == []
+            assert await spool.quarantine_summaries() == []
         assert auditor.records == expected
 
 
@@ -143,7 +143,7 @@ async def test_a_hub_with_a_role_for_each_site(tmp_path: Path) -> None:
             async with Spool.opened(tmp_path / site, now) as spool:
                 await spool.enqueue("jobs", Batch(runs), ["far"])
                 await empty_queue(spool, hub.url, token=tokens[site][1])
-                refused = [entry.source_id for entry in await spool.quarantine_list()]
+                refused = [entry.source_id for entry in await spool.quarantine_summaries()]
             assert refused == ([] if site == "a" else ["slurm-2", "slurm-2"])
         async with AsyncClient(hub.url, token=tokens["b"][1]) as client, client.stream() as records:
             stored = {record.record_id async for record in records}
@@ -193,7 +193,7 @@ async def test_corrections_at_an_auditord(tmp_path: Path) -> None:
             again += [changed[name] for name in ("longer", "content", "open", "new")]
             await spool.enqueue("jobs", Batch(again), ["far"], "replace")
             await empty_queue(spool, hub.url, open_records=True)
-            assert [entry.source_id for entry in await spool.quarantine_list()] == ["content"]
+            assert [entry.source_id for entry in await spool.quarantine_summaries()] == ["content"]
         stored = {record.record_id: record for record in hub.records()}
     assert stored == first | changed | {"content": first["content"]}
 
@@ -273,7 +273,7 @@ async def test_a_connection_that_is_cut_anywhere(tmp_path: Path, server: str) ->
         ):
             await spool.enqueue("jobs", Batch([make_record(f"r{n}") for n in range(400)]), ["far"])
             await empty_queue(spool, proxy, batch_size=100)
-            assert await spool.quarantine_list() == []
+            assert await spool.quarantine_summaries() == []
         await has_exactly(url, 400)
 
 

@@ -43,6 +43,7 @@ from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch, Quarantined, RunReport
 from tests.backup_site import NOW, QUEUED, Site, ids
 from tests.postgres_server import migrate_database
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +164,7 @@ async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
     await files.deliver()
     await files.backup()
     async with files.opened() as (spool, _):
-        [entry] = await spool.quarantine_list()
+        [entry] = await read_quarantine(spool)
         await spool.quarantine_discard([entry.quarantine_id])
     await files.collect(4)
     await files.deliver()
@@ -172,7 +173,7 @@ async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
     assert done.set_back is not None
     assert done.set_back.quarantined == 1
     async with files.opened() as (spool, _):
-        [again] = await spool.quarantine_list()
+        [again] = await read_quarantine(spool)
     assert (again.source_id, again.raw_json) == ("j", {"a": 1})
 
 

@@ -31,6 +31,7 @@ from auditord_hookspecs import (
     hookimpl,
 )
 from auditord_hookspecs.wire import decode_record
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -116,13 +117,13 @@ async def quarantine(folder: Path, names: Sequence[str]) -> list[int]:
     async with Spool.opened(folder / "state", now) as spool:
         batch = Batch(quarantined=[Quarantined(name, {"id": name}, "no value; make it optional") for name in names])
         await spool.enqueue("slurm", batch, ["local"])
-        return [entry.quarantine_id for entry in await spool.quarantine_list()]
+        return [entry.quarantine_id for entry in await read_quarantine(spool)]
 
 
 async def left(folder: Path) -> Sequence[QuarantineEntry]:
     async with Spool.opened_read_only(folder / "state", now) as spool:
         assert await spool.checkpoint("slurm") is None
-        return await spool.quarantine_list()
+        return await read_quarantine(spool)
 
 
 async def test_jobs_of_a_renamed_collector_are_retried_by_its_successor(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ async def test_jobs_of_a_renamed_collector_are_retried_by_its_successor(tmp_path
         )
         await spool.enqueue("former", Batch(quarantined=[whole, lacking]), ["local"])
         await spool.enqueue("slurm", Batch(quarantined=[Quarantined("9", {"id": "9"}, "no value")]), ["local"])
-        numbers = [entry.quarantine_id for entry in await spool.quarantine_list()]
+        numbers = [entry.quarantine_id for entry in await read_quarantine(spool)]
     async with owned(source, tmp_path) as owner:
         alone = await owner.retry(numbers[:2])
         assert (alone.queued, set(alone.failed)) == (0, set(numbers[:2]))
@@ -201,7 +202,7 @@ async def test_jobs_collected_to_replace_their_records_replace_them_when_retried
     async with Spool.opened(tmp_path / "state", now) as spool:
         await spool.enqueue("slurm", Batch(stored), ["local"])
         await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"], "replace")
-        numbers = [entry.quarantine_id for entry in await spool.quarantine_list()]
+        numbers = [entry.quarantine_id for entry in await read_quarantine(spool)]
     source.jobs = {"2": {"memory": 1}}
     async with owned(source, tmp_path) as owner:
         assert (await owner.retry(numbers)).failed == {}
@@ -227,6 +228,6 @@ async def test_whatever_makes_the_record_later_settles_the_entry(tmp_path: Path)
     source.jobs = {"1": {"memory": 1}}
     async with Spool.opened(tmp_path / "state", now) as spool:
         await spool.enqueue("another", source.batch(["1"]), ["local"])
-        assert len(await spool.quarantine_list()) == 2
+        assert len(await read_quarantine(spool)) == 2
         await spool.enqueue("slurm", source.batch(["1"]), ["local"])
     assert [entry.source_id for entry in await left(tmp_path)] == ["2"]

@@ -26,6 +26,7 @@ from auditord_hookspecs import (
     SenderContext,
     SenderKind,
 )
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +173,7 @@ async def test_what_is_refused_for_good_goes_to_quarantine_and_the_rest_arrives(
     loop.drain()
     with anyio.fail_after(30):
         await loop.run()
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert (entry.stage, entry.source_id, entry.reason) == (Stage.ENTRY, "b", "the id belongs to another run")
     assert (heard.delivered, heard.refused, await depth(spool)) == (2, 1, 0)
 

@@ -73,7 +73,7 @@ async def test_a_spool_is_opened(release: str, tmp_path: Path) -> None:
         assert len(await spool.claim("local", 10)) == 2
         assert await spool.checkpoint("slurm") == {"until": "2026-01-09T00:00:00Z"}
         assert await spool.pending("slurm") == {"9": {"first": 1}}
-        assert [entry.source_id for entry in await spool.quarantine_list("slurm")] == ["77"]
+        assert [entry.source_id for entry in await spool.quarantine_summaries("slurm")] == ["77"]
         assert await spool.find_seen("slurm", ["77", "78"]) == {"77"}
         assert (await spool.last_runs())["slurm"][0].skipped == {"never started": 4}
         async with spool.memory("remote_apel", None) as memory:

@@ -74,13 +74,6 @@ def _sums(column: LiteralString, total: LiteralString = "NULL::bigint") -> Seque
     )
 
 
-def _values(number: str, key: str) -> Sql:
-    """Return a name and the values under a key, as arguments of ``jsonb_build_object``."""
-    if key == CORES_KEY:
-        return Sql("%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END", (number,))
-    return Sql("%s::text, meta -> %s::text", (number, key))
-
-
 @dataclass(frozen=True, slots=True)
 class PostgresDialect(StoreDialect):
     """The SQL of PostgreSQL.
@@ -156,7 +149,14 @@ class PostgresDialect(StoreDialect):
 
     @override
     def label_values(self, keys: Mapping[str, str]) -> Sql:
-        values = join(", ", [_values(number, key) for number, key in keys.items()])
+        cores: LiteralString = "%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END"
+        values = join(
+            ", ",
+            [
+                Sql(cores, (number,)) if key == CORES_KEY else Sql("%s::text, meta -> %s::text", (number, key))
+                for number, key in keys.items()
+            ],
+        )
         return Sql(f"jsonb_build_object({values.sql})", values.parameters)
 
     @override

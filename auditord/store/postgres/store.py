@@ -7,7 +7,6 @@ from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
 from psycopg import AsyncRawCursor, AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
-from psycopg.rows import TupleRow
 from typing_extensions import override
 
 from auditord.database.memory import HeldTurn, Occasion
@@ -169,11 +168,10 @@ class PostgresRecordStore(RecordStore):
             row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()
             if row is not None and row[2] is not None:
                 compiled = in_parts(query, row[2])
-            async with (
-                _hold_released(connection) if query.released else nullcontext(Released()) as released,
-                copy_out(connection, compiled.sql, compiled.parameters) as pages,
-            ):
-                yield pages, released
+            async with _one_moment(connection) if query.released else nullcontext():
+                released = await run(connection, read_released()) if query.released else Released()
+                async with copy_out(connection, compiled.sql, compiled.parameters) as pages:
+                    yield pages, released
 
     @override
     async def get(self, record_id: str) -> bytes | None:
@@ -194,7 +192,7 @@ class PostgresRecordStore(RecordStore):
             self._server.reader() as connection,
             connection.transaction(),
             AsyncServerCursor(connection, "differences") as cursor,
-            aclosing(_differences(cursor)) as differences,
+            aclosing(difference(row) async for row in cursor) as differences,
         ):
             cursor.itersize = _ROWS_AT_ONCE
             await cursor.execute(QUERIES["list_differences"])
@@ -328,15 +326,3 @@ async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
-
-
-@asynccontextmanager
-async def _hold_released(connection: Connection) -> AsyncGenerator[Released, None]:
-    """Read which records are released, in a transaction that gives all reads within the context the same snapshot."""
-    async with _one_moment(connection):
-        yield await run(connection, read_released())
-
-
-async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:
-    async for row in cursor:
-        yield difference(row)

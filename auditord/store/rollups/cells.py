@@ -43,7 +43,6 @@ MICROS_PER_DAY: Final = 86_400_000_000
 
 PRESENCE: Final[Mapping[str, LiteralString]] = {"Cores": "1", "Memory": "2", "GPU": "4", "TotalCPU": "8"}
 """The bit that each component, or its total, sets in the column ``present`` of cells."""
-"""The component that efficiencies need. An efficiency counts only records that have it."""
 
 CORES: Final = "Cores"
 

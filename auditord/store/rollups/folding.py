@@ -10,9 +10,8 @@ last stop time of removed versions, unless the same slice adds a version that st
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Final, LiteralString
-
-import msgspec
 
 from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.conditions import to_local_time
@@ -57,14 +56,6 @@ _PRESENT: Final[Mapping[LiteralString, LiteralString]] = {
     "total_cpu": PRESENCE["TotalCPU"],
 }
 """The bit of the column ``present`` that each amount sets."""
-
-
-class _Size(msgspec.Struct, frozen=True):
-    """Cells of one size: their level, SQL for the first day of their period, and whether they group by user."""
-
-    level: Level
-    period: LiteralString
-    by_user: bool
 
 
 def list_sets() -> Work[Sequence[CellSet]]:
@@ -136,7 +127,17 @@ def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:
         for name in names:
             if name not in sets:
                 yield from count_slice(name.removeprefix(PREFIX), bounds, dialect)
-        yield from _fold_sets([sets[name] for name in names if name in sets], bounds, dialect)
+        alike: dict[tuple[bool, str | None], list[CellSet]] = {}
+        for each in [sets[name] for name in names if name in sets]:
+            alike.setdefault((each.has_users, each.zone_part), []).append(CellSet(each.number, each.key))
+        together = [
+            some[at : at + _SETS_AT_ONCE] for some in alike.values() for at in range(0, len(some), _SETS_AT_ONCE)
+        ]
+        for some, of_components in product(together, (False, True)):
+            yield from execute(of_slice(_fold(tuple(some), dialect, of_components=of_components), bounds))
+        if together and (yield from ask("has_removals")):
+            yield from ask("drop_empty_cells")
+            yield from ask("drop_empty_component_cells")
         yield from move_consumers(names, bounds.upto)
         is_all = is_all and bounds.upto == end
     yield from clear_removals()
@@ -155,21 +156,6 @@ def _positions() -> Work[Mapping[str, int]]:
     """Return the positions of the consumers inside the database that this host can fold."""
     found = {each.consumer: each.position for each in (yield from list_sets()) if _can_fold(each)}
     return found | {PREFIX + key: position for key, position in (yield from ask("list_counted_keys"))}
-
-
-def _fold_sets(sets: Sequence[CellSet], bounds: Slice, dialect: StoreDialect) -> Work[None]:
-    """Fold a slice into sets of cells, in the transaction that moves their consumers."""
-    alike: dict[tuple[bool, str | None], list[CellSet]] = {}
-    for each in sets:
-        alike.setdefault((each.has_users, each.zone_part), []).append(CellSet(each.number, each.key))
-    for some in alike.values():
-        for first in range(0, len(some), _SETS_AT_ONCE):
-            together = tuple(some[first : first + _SETS_AT_ONCE])
-            for of_components in (False, True):
-                yield from execute(of_slice(_fold(together, dialect, of_components=of_components), bounds))
-    if sets and (yield from ask("has_removals")):
-        yield from ask("drop_empty_cells")
-        yield from ask("drop_empty_component_cells")
 
 
 def _drop_cells(cells: CellSet) -> Work[None]:
@@ -207,17 +193,14 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
     added: LiteralString = ", ".join(
         [*[f"sum({name}) AS {name}" for name in names], *[f"{end} AS {name}" for name, end in ends.items()]]
     )
-    sizes = _sizes(sets[0], dialect)
-    rows: LiteralString = " UNION ALL ".join([_rows(size, place, names, list(ends), dialect) for size in sizes])
+    rows = _rows(place, names, list(ends), dialect, has_users=sets[0].has_users)
     identity: LiteralString = ", ".join([*_PLACE, *component])
     digest = None if dialect.digest is None else dialect.digest.format(identity)
     columns: LiteralString = ", ".join(["level", "period", *place, *names, *ends])
-    merged: LiteralString = ", ".join(
-        [
-            *[f"{each.column} = {each.merged.format(table)}" for each in sums],
-            *[f"{end} = {_widen(end, table, dialect)}" for end in ends],
-        ]
-    )
+    merges: list[LiteralString] = [f"{each.column} = {each.merged.format(table)}" for each in sums]
+    for end in ends:
+        wider = dialect.earlier if end.startswith("first") else dialect.later
+        merges.append(f"{end} = {wider.format(f'{table}.{end}', f'excluded.{end}')}")
     return Sql(
         f"WITH grouped AS (SELECT label.key AS number, {grouped}, {added}"  # noqa: S608 literals
         f" FROM ({read.sql}) AS version, {dialect.each_value} GROUP BY {grouped}),"
@@ -225,50 +208,46 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
         f" INSERT INTO {dialect.schema}{table} ({'' if digest is None else 'digest, '}{columns})"
         f" SELECT {'' if digest is None else f'{digest}, '}{columns} FROM ({rows}) AS folded WHERE TRUE"
         f" ON CONFLICT (level, period, {identity if digest is None else 'digest'}, score_set, present)"
-        f" DO UPDATE SET {merged}",
+        f" DO UPDATE SET {', '.join(merges)}",
         (*read.parameters, *labels.parameters),
     )
 
 
-def _widen(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> LiteralString:
-    wider = dialect.earlier if end.startswith("first") else dialect.later
-    return wider.format(f"{table}.{end}", f"excluded.{end}")
-
-
-def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
-    month = dialect.first_of_month.format("day + ahead")
-    sizes = [_Size(Level.DAY, "day", by_user=False), _Size(Level.MONTH, month, by_user=False)]
-    if not cells.has_users:
-        return sizes
-    by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
-    return [*sizes, *by_user]
-
-
 def _rows(
-    size: _Size,
     place: Sequence[LiteralString],
     names: Sequence[LiteralString],
     ends: Sequence[LiteralString],
     dialect: StoreDialect,
+    *,
+    has_users: bool,
 ) -> LiteralString:
-    """Return the query for the changes of the cells of one size.
+    """Return the query for the changes of the cells of all sizes.
 
     It has one row per cell, unless an upsert may repeat rows: then adding each row to its cell is faster than a sort.
     """
-    of_cell: Sequence[LiteralString] = [
-        f"{literal(str(LEVELS_PER_SET))} * CAST(number AS INTEGER) + {literal(str(int(size.level)))} AS level",
-        f"{size.period} AS period",
-        *[each if size.by_user or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
-    ]
-    if dialect.upserts_repeat:
-        return f"SELECT {', '.join([*of_cell, *names, *ends])} FROM slice"  # noqa: S608 literals
-    columns: Sequence[LiteralString] = [
-        *of_cell,
+    month = dialect.first_of_month.format("day + ahead")
+    periods: dict[Level, LiteralString] = {Level.DAY: "day", Level.MONTH: month}
+    if has_users:
+        periods |= {Level.DAY_AND_USER: "day", Level.MONTH_AND_USER: month}
+    sums: Sequence[LiteralString] = [
         *[f"sum({each}) AS {each}" for each in names],
         *[f"{'min' if each.startswith('first') else 'max'}({each}) AS {each}" for each in ends],
     ]
     places: LiteralString = ", ".join([literal(str(number)) for number in range(1, len(place) + 3)])
-    return f"SELECT {', '.join(columns)} FROM slice GROUP BY {places}"  # noqa: S608 literals
+    grouping: LiteralString = f" GROUP BY {places}"
+    if dialect.upserts_repeat:
+        sums, grouping = [*names, *ends], ""
+    rows: list[LiteralString] = []
+    for level, period in periods.items():
+        is_of_users = level in {Level.DAY_AND_USER, Level.MONTH_AND_USER}
+        columns: Sequence[LiteralString] = [
+            f"{literal(str(LEVELS_PER_SET))} * CAST(number AS INTEGER) + {literal(str(int(level)))} AS level",
+            f"{period} AS period",
+            *[each if is_of_users or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
+            *sums,
+        ]
+        rows.append(f"SELECT {', '.join(columns)} FROM slice{grouping}")  # noqa: S608 literals
+    return " UNION ALL ".join(rows)
 
 
 def _read(

@@ -115,11 +115,6 @@ class Scope(msgspec.Struct, frozen=True):
     cells: CellSet = _FIRST_SET
 
     @property
-    def may_split(self) -> bool:
-        """True if days may belong to two periods."""
-        return any(self._periods_in_zones())
-
-    @property
     def days(self) -> tuple[int, int, str | None]:
         """The arguments by which :func:`scope_within` recreates this scope."""
         return self.begin, self.end, self.cells.key
@@ -185,9 +180,9 @@ class Scope(msgspec.Struct, frozen=True):
 
     def split_days(self) -> Sequence[int]:
         """Return the days whose records fall into two periods of a time zone; see :func:`split_days`."""
-        return split_days(self._periods_in_zones(), self.begin, self.end)
+        return split_days(self.periods_in_zones(), self.begin, self.end)
 
-    def _periods_in_zones(self) -> Iterator[CalendarPeriod]:
+    def periods_in_zones(self) -> Iterator[CalendarPeriod]:
         """Return the periods whose days the cells do not distinguish."""
         return (by for by in _periods_in_zones(self.query) if key_of_zone(by.zone) not in self.cells.parts)
 
@@ -216,7 +211,13 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
     of_zones = [each for each in sets if not wanted.isdisjoint(each.parts) and each.filled_from == FIRST_DAY]
     of_zones.sort(key=lambda each: len(each.parts))  # the fewest cells
     for cells in (*of_zones, *sets):
-        if _are_grouped(query, rest, cells):
+        parts = cells.parts
+        known = {*GROUPED_KEYS, *[part for part in parts if not is_of_zone(part)]}
+        if (  # the cells distinguish everything that the query asks for
+            (cells.has_users or not _asks_for_users(query, rest))
+            and all(_is_grouped(each, known, parts) for each in query.by)
+            and fold(rest, partial(_is_covered, known), all, all)
+        ):
             first, last = _range(times)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
             end = END if last is None else last // MICROS_PER_DAY
@@ -250,7 +251,7 @@ def find_rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     if query.window is not None:
         return None
     scope = yield from compute(partial(scope_of, query, (yield from list_sets())))
-    if scope is not None and scope.may_split:
+    if scope is not None and any(scope.periods_in_zones()):  # else no day belongs to two periods
         scope = yield from compute(partial(scope.within, *(yield from days_with_cells())))
     if scope is None:
         return None
@@ -292,16 +293,6 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
                 firsts.append(moment)
                 lasts.append(moment + 1)
     return max(firsts, default=None), min(lasts, default=None)
-
-
-def _are_grouped(query: AggregateQuery, rest: Condition, cells: CellSet) -> bool:
-    """Return whether cells distinguish everything that the query asks for."""
-    if not cells.has_users and _asks_for_users(query, rest):
-        return False
-    parts = cells.parts
-    known = {*GROUPED_KEYS, *[part for part in parts if not is_of_zone(part)]}
-    grouped = all(_is_grouped(each, known, parts) for each in query.by)
-    return grouped and fold(rest, partial(_is_covered, known), all, all)
 
 
 def _is_grouped(dimension: Dimension, known: Collection[str], parts: Collection[str]) -> bool:

@@ -208,21 +208,17 @@ class Upkeep:
         with suppress(StoreUnavailable):
             while self._is_woken:
                 self._is_woken = False
-                await self._set_keys()
+                if (wanted := self._wanted) is not None:
+                    if await self._write(atomic(partial(_set_keys, wanted)), is_long=True):
+                        parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
+                        names = ", ".join(each for each in parts if each != CORES_KEY) or "no further label"
+                        _log.info("the roll-ups are kept by site, group, user, number of cores, and by: %s", names)
+                    self._wanted = None
                 await self.fold()
             behind = await self._read(is_behind())
         # A foreign transaction hides all later changes until it ends, and PostgreSQL does not announce its end.
         if behind and self._is_ours:
             self._next_look = asyncio.get_running_loop().call_later(self.limits.behind_seconds, self.wake)
-
-    async def _set_keys(self) -> None:
-        if (wanted := self._wanted) is None:
-            return
-        if await self._write(atomic(partial(_set_keys, wanted)), is_long=True):
-            parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
-            names = ", ".join(each for each in parts if each != CORES_KEY) or "no further label"
-            _log.info("the roll-ups are kept by site, group, user, number of cores, and by: %s", names)
-        self._wanted = None
 
 
 def start_over_beside_released() -> Work[None]:

@@ -88,15 +88,6 @@ def _sums(column: LiteralString, total: LiteralString | None = None, *, is_small
     )
 
 
-def _values(key: str) -> Sql:
-    """Return a name and SQL for the JSON of the values under a key, as arguments of ``json_object``."""
-    if key == CORES_KEY:
-        return Sql("%s, CASE WHEN cores IS NOT NULL THEN json_array(CAST(cores AS TEXT)) END")
-    if _PLAIN_KEY.fullmatch(key):
-        return Sql("%s, json_extract(document, %s)", (f'$.meta."{key}"',))
-    return Sql("%s, json((SELECT meta.value FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s))", (key,))
-
-
 @dataclass(frozen=True, slots=True)
 class SqliteDialect(StoreDialect):
     """The SQL of SQLite.
@@ -258,9 +249,20 @@ class SqliteDialect(StoreDialect):
 
     @override
     def label_values(self, keys: Mapping[str, str]) -> Sql:
-        values = [(number, _values(key)) for number, key in keys.items()]
-        each = join(", ", [Sql(sql.sql, (number, *sql.parameters)) for number, sql in values])
-        return Sql(f"json_object({each.sql})", each.parameters)
+        cores: LiteralString = "CASE WHEN cores IS NOT NULL THEN json_array(CAST(cores AS TEXT)) END"
+        searched: LiteralString = (
+            "json((SELECT meta.value FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s))"
+        )
+        values: list[Sql] = []
+        for number, key in keys.items():
+            if key == CORES_KEY:
+                values.append(Sql(f"%s, {cores}", (number,)))
+            elif _PLAIN_KEY.fullmatch(key):
+                values.append(Sql("%s, json_extract(document, %s)", (number, f'$.meta."{key}"')))
+            else:
+                values.append(Sql(f"%s, {searched}", (number, key)))
+        members = join(", ", values)
+        return Sql(f"json_object({members.sql})", members.parameters)
 
     @override
     def cell_labels(self, keys: Mapping[str, str], zone_part: str | None) -> Sql:

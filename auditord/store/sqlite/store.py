@@ -144,7 +144,7 @@ class SqliteRecordStore(RecordStore):
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
         async with (
             self._database.stream(lambda _: (QUERIES["list_differences"], ()), _take_differences) as pages,
-            aclosing(_one_by_one(pages)) as differences,
+            aclosing(each async for page in pages for each in page) as differences,
         ):
             yield differences
 
@@ -266,12 +266,6 @@ def _take_documents(cursor: sqlite3.Cursor) -> Page[bytes]:
         size += sum(map(len, documents))
         taken += documents
     return Page(taken, is_last)
-
-
-async def _one_by_one(pages: AsyncIterator[Sequence[Difference]]) -> AsyncGenerator[Difference, None]:
-    async for page in pages:
-        for each in page:
-            yield each
 
 
 def _take_differences(cursor: sqlite3.Cursor) -> Page[Difference]:

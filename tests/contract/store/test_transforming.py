@@ -20,6 +20,7 @@ from auditord.store.store import RecordStore
 from auditord.tasks.demands import RecordEditor
 from auditord.testing import make_record
 from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Record, RecordQuery
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,7 @@ async def test_what_was_in_quarantine(store_url: str, tmp_path: Path) -> None:
         await spool.settle("local", [], {claimed.entry_id: "refused"})
         body = msgspec.json.encode(make_record("c", user_id="alice"))
         await spool.keep_refused_body(body, "refused", BY, "POST /record")
-        for entry in await spool.quarantine_list():
+        for entry in await read_quarantine(spool):
             await retry(spool, entry, lambda raw: make_record(raw["id"], user_id="alice"), LOCAL)
         await drain(spool, store)
         assert await users(store) == dict.fromkeys("abc", ("<alice>",))

@@ -34,6 +34,7 @@ from auditord_hookspecs import (
     Score,
 )
 from auditord_hookspecs.wire import encode_record
+from tests.quarantined_entries import read_quarantine
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -161,7 +162,7 @@ async def test_one_poisonous_record_is_quarantined_alone(spool: Spool, poison: R
     made = await spool.enqueue("slurm", Batch([record("a"), poison, record("z")], checkpoint=1), ["local"])
     assert (made.records, made.quarantined) == (2, 1)
     assert record_ids(await spool.claim("local", 10)) == ["a", "z"]
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert (entry.stage, entry.task) == (Stage.RECORD, "slurm")
     assert "invalid record" in entry.reason
     assert json.loads(entry.raw)
@@ -184,7 +185,7 @@ async def test_jobs_keep_one_entry_each_the_newest(spool: Spool, clock: Clock) -
     clock.moment += SECOND
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"row": 2}, "no stop")]), ["local"])
     await spool.enqueue("other", Batch(quarantined=[Quarantined("17", {"row": 3}, "no stop")]), ["local"])
-    mine, other = await spool.quarantine_list()
+    mine, other = await read_quarantine(spool)
     assert (mine.raw, mine.reason, mine.occurrences) == (b'{"row": 2}', "no stop", 2)
     assert mine.quarantined_at == clock.moment
     assert (other.task, other.occurrences) == ("other", 1)
@@ -193,7 +194,7 @@ async def test_jobs_keep_one_entry_each_the_newest(spool: Spool, clock: Clock) -
 async def test_raw_input_that_is_no_json_is_kept_all_the_same(spool: Spool) -> None:
     jobs = [Quarantined("1\ud800", {"when": NOON, "bytes": b"\xff", "text": "\ud800"}, "bad\0")]
     await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert b"2026-03-01" in entry.raw
 
 
@@ -283,7 +284,7 @@ async def test_settling_forgets_and_quarantines_in_one_go(spool: Spool) -> None:
     first, second, _ = await spool.claim("local", 10)
     await spool.settle("local", [first.entry_id], {second.entry_id: "the id belongs to another run"})
     assert record_ids(await spool.claim("local", 10)) == ["c"]
-    (entry,) = await spool.quarantine_list("local")
+    (entry,) = await read_quarantine(spool, "local")
     assert (entry.stage, entry.source_id, entry.alternate_id) == (Stage.ENTRY, "b", "b-2")
     assert entry.provenance == Provenance(NOON, "task:slurm")
 
@@ -296,7 +297,7 @@ async def test_two_runs_that_are_refused_under_one_id_are_both_kept(spool: Spool
         queued = await spool.claim("local", 10)
         await spool.settle("local", [], {one.entry_id: "the id belongs to another run" for one in queued})
         await spool.enqueue("slurm", Batch([record("a"), later]), ["local"])
-    kept = await spool.quarantine_list("local")
+    kept = await read_quarantine(spool, "local")
     assert [(one.source_id, one.operation, one.occurrences) for one in kept] == [
         ("a", "insert", 2),
         ("a", "insert", 2),
@@ -311,7 +312,7 @@ async def test_two_runs_that_are_refused_under_one_id_are_both_kept(spool: Spool
 async def test_two_invalid_records_under_one_id_are_both_kept(spool: Spool) -> None:
     for start in ("yesterday", "today", "today"):
         await spool.enqueue("slurm", Batch([broken("a", start_time=start)]), ["local"])
-    kept = await spool.quarantine_list("slurm")
+    kept = await read_quarantine(spool, "slurm")
     assert [(one.source_id, one.occurrences) for one in kept] == [("a", 1), ("a", 2)]
 
 
@@ -339,12 +340,12 @@ async def test_a_release_from_quarantine_wakes_its_sender(spool: Spool) -> None:
     spool.on_queued("local", lambda: woken.append("local"))
     spool.on_queued("far", lambda: woken.append("far"))
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no column")]), [])
-    (job,) = await spool.quarantine_list()
+    (job,) = await read_quarantine(spool)
     await retry(spool, job, lambda raw: record(raw["id"]), ["local"])
     assert woken == ["local"]
     (queued,) = await spool.claim("local", 1)
     await spool.settle("local", [], {queued.entry_id: "refused"})
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     await retry(spool, entry, None, [])
     assert woken == ["local", "local"]
 
@@ -424,7 +425,7 @@ async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_pat
     async with Spool.opened(tmp_path, clock, transform=pseudonymised) as spool:
         jobs = [Quarantined(str(number), {}, "odd") for number in range(2)]
         await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
-        for entry, transformed in zip(await spool.quarantine_list(), (False, True), strict=True):
+        for entry, transformed in zip(await read_quarantine(spool), (False, True), strict=True):
             name = "again" if transformed else "first"
             entries: list[Entry] = [Insert(record(name)), Replace(record(f"{name}-replaced"))]
             await spool.quarantine_release(entry.quarantine_id, entries, ["local"], transformed=transformed)
@@ -440,8 +441,8 @@ async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_pat
 async def test_quarantine_is_listed_in_pages_of_a_thousand(spool: Spool) -> None:
     jobs = [Quarantined(str(number), {}, "odd") for number in range(1_002)]
     await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
-    page = await spool.quarantine_list()
-    rest = await spool.quarantine_list(after=page[-1].quarantine_id)
+    page = await spool.quarantine_summaries()
+    rest = await spool.quarantine_summaries(after=page[-1].quarantine_id)
     assert [(len(each), each[0].source_id) for each in (page, rest)] == [(1_000, "0"), (2, "1000")]
 
 
@@ -455,7 +456,7 @@ async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock
         for body in (b"one", b"two", b"two", b"three"):
             clock.moment += SECOND
             await spool.keep_refused_body(body, "no record", Provenance(clock.moment, None, "curl"), "/record")
-        assert [entry.raw for entry in await spool.quarantine_list("api")] == [b"two", b"three"]
+        assert [entry.raw for entry in await read_quarantine(spool, "api")] == [b"two", b"three"]
         statistics = await spool.statistics()
         assert (statistics.refused_bodies, statistics.dropped_bodies) == (4, 1)
 
@@ -465,7 +466,7 @@ async def test_refused_bodies_are_bounded_in_bytes(tmp_path: Path, clock: Clock)
         for filling in (b"a", b"b", b"c"):
             clock.moment += SECOND
             await spool.keep_refused_body(filling * 45, "no record", Provenance(clock.moment), "/record")
-        assert [entry.raw[:1] for entry in await spool.quarantine_list()] == [b"b", b"c"]
+        assert [entry.raw[:1] for entry in await read_quarantine(spool)] == [b"b", b"c"]
 
 
 @pytest.mark.parametrize("statement", ["_BODIES", "_OLDEST_BODY"])
@@ -479,16 +480,16 @@ async def test_bounding_bodies_reads_none_of_them(tmp_path: Path, spool: Spool, 
 
 async def test_summaries_leave_out_the_raw_input_and_nothing_else(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined(str(n), n, "?") for n in range(3)]), [])
-    entries = await spool.quarantine_list("slurm", limit=2)
-    assert await spool.quarantine_summaries("slurm", limit=2) == [
-        msgspec.structs.replace(entry, raw=b"") for entry in entries
-    ]
-    assert len(await spool.quarantine_summaries(after=entries[-1].quarantine_id)) == 1
+    entries = await read_quarantine(spool, "slurm")
+    assert [entry.raw for entry in entries] == [b"0", b"1", b"2"]
+    page = await spool.quarantine_summaries("slurm", limit=2)
+    assert page == [msgspec.structs.replace(entry, raw=b"") for entry in entries[:2]]
+    assert len(await spool.quarantine_summaries(after=page[-1].quarantine_id)) == 1
 
 
 async def test_discarding_says_how_many(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined(str(n), n, "?") for n in range(3)]), [])
-    first, second, third = await spool.quarantine_list()
+    first, second, third = await read_quarantine(spool)
     assert await spool.quarantine_discard([first.quarantine_id, second.quarantine_id, 999]) == 2
     assert await spool.quarantine_get(first.quarantine_id) is None
     assert await spool.quarantine_get(third.quarantine_id) == third
@@ -500,14 +501,14 @@ async def claimed(spool: Spool) -> list[Entry]:
 
 async def test_a_job_is_retried_through_its_kind(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no start")]), [])
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     with pytest.raises(InvalidRecord):
         await retry(spool, entry, lambda _: record("\0"), ["local"])
     with pytest.raises(AuditordError, match="cannot convert it again"):
         await retry(spool, entry, None, ["local"])
-    assert await spool.quarantine_list() == [entry]
+    assert await read_quarantine(spool) == [entry]
     assert await retry(spool, entry, lambda raw: Produced(record(raw["id"]), "17-2"), ["local"]) == 1
-    assert await spool.quarantine_list() == []
+    assert await read_quarantine(spool) == []
     assert await claimed(spool) == [Insert(record("17"), "17-2", Provenance(NOON, "task:slurm"))]
 
 
@@ -524,7 +525,7 @@ async def test_what_was_to_replace_a_record_replaces_it_when_retried(
     spool: Spool, batch: Batch, operation: Operation
 ) -> None:
     await spool.enqueue("slurm", batch, ["local"], operation)
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert await retry(spool, entry, lambda raw: record(raw["id"]), ["local"]) == 1
     (queued,) = await claimed(spool)
     assert isinstance(queued, Replace)
@@ -533,16 +534,16 @@ async def test_what_was_to_replace_a_record_replaces_it_when_retried(
 
 async def test_a_job_without_a_record_just_leaves_quarantine(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no start")]), [])
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert await retry(spool, entry, lambda _: None, ["local"]) == 0
-    assert await spool.quarantine_list() == []
+    assert await read_quarantine(spool) == []
 
 
 async def test_a_refused_entry_goes_back_to_its_sender(spool: Spool) -> None:
     await spool.accept([Close("a", NOON)], Provenance(NOON, "alice"), ["local"])
     (queued,) = await spool.claim("local", 1)
     await spool.settle("local", [], {queued.entry_id: "no such record"})
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     await retry(spool, entry, None, ["local", "far"])
     assert await claimed(spool) == [Close("a", NOON, Provenance(NOON, "alice"))]
     assert await spool.claim("far", 1) == []
@@ -560,7 +561,7 @@ BODY = b'{"record_id":"%s","components":[],"start_time":"2026-03-01T12:00:00Z","
 )
 async def test_a_refused_body_is_read_again(spool: Spool, route: str, body: bytes, ids: list[str]) -> None:
     await spool.keep_refused_body(body, "a rule of yesterday", Provenance(NOON, None, "curl"), route)
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert await retry(spool, entry, None, ["local"]) == len(ids)
     entries = await claimed(spool)
     assert [one.record.record_id for one in entries if isinstance(one, Insert)] == ids
@@ -591,7 +592,7 @@ async def test_a_row_that_this_version_cannot_read_blocks_nothing(tmp_path: Path
     with closing(sqlite3.connect(tmp_path / "spool.db")) as connection, connection:
         connection.execute("UPDATE queue SET body = x'7b7d' WHERE record_id = 'a'")
     assert record_ids(await spool.claim("local", 10)) == ["b"]
-    (entry,) = await spool.quarantine_list()
+    (entry,) = await read_quarantine(spool)
     assert (entry.source_id, entry.stage) == ("a", Stage.ENTRY)
 
 
@@ -620,7 +621,7 @@ async def test_commands_read_beside_a_daemon(tmp_path: Path, spool: Spool, clock
     await spool.enqueue("slurm", Batch([record("a")], [Quarantined("1", 1, "?")]), ["local"])
     async with Spool.opened_read_only(tmp_path, clock) as beside:
         assert (await beside.statistics()).queues["local"].entries == 1
-        assert len(await beside.quarantine_list()) == 1
+        assert len(await read_quarantine(beside)) == 1
         with pytest.raises(StoreUnavailable):
             await beside.quarantine_discard([1])
 

@@ -15,6 +15,7 @@ from auditord.web.access.authorisation import Authorisation
 from auditord_hookspecs import Credentials, Identity, Insert, Permission, Provenance, Role
 from auditord_hookspecs.wire import decode_record
 from tests.api_server import AWAY, NOW, Answer, Api, api_server, record
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +89,7 @@ async def test_while_the_store_is_away_it_waits_and_is_classified_on_the_drain(t
         assert (await ask(api, "a", "POST", target, body)).status == 200
         api.faults.store = None
         await drain(api)
-        [entry] = await api.spool.quarantine_list()
+        [entry] = await read_quarantine(api.spool)
         assert "belongs to a site that tokens:a may not change" in entry.reason
         assert ((await stored(api))["meta"], (await stored(api))["stop_time"]) == ({"site_id": ["B"]}, None)
         await retry(api.spool, entry, None, ["local"])  # the same check is made again
@@ -109,7 +110,7 @@ async def test_an_update_while_the_store_is_away_is_classified_on_the_drain(tmp_
         api.faults.store = None
         await drain(api)
         assert (await stored(api))["stop_time"] == STOP
-        [entry] = await api.spool.quarantine_list()
+        [entry] = await read_quarantine(api.spool)
         assert (entry.operation, "tokens:a may not change" in entry.reason) == ("close", True)
 
 
@@ -123,7 +124,7 @@ async def test_what_waits_is_protected_like_what_is_stored(tmp_path: Path) -> No
             api.faults.store = None
         await drain(api)
         assert (await stored(api))["meta"] == {"site_id": ["B"]}
-        assert await api.spool.quarantine_list() == []
+        assert await read_quarantine(api.spool) == []
 
 
 async def test_entries_of_one_record_are_classified_one_after_the_other(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ async def test_entries_of_one_record_are_classified_one_after_the_other(tmp_path
         ]
         await api.spool.accept(entries, Provenance(NOW, "tokens:x"), ["local"])
         await drain(api)
-        refused = await api.spool.quarantine_list()
+        refused = await read_quarantine(api.spool)
         assert [entry.source_id for entry in refused] == [f"shared-{number}" for number in range(5)]
         for number in range(5):
             found: Any = msgspec.json.decode(await api.store.get(f"shared-{number}") or b"")  # Any: JSON

@@ -14,6 +14,7 @@ from auditord.duplicates import Duplicates
 from auditord.ingest import Ingest, StoreSink
 from auditord.tasks.demands import RecordEditor
 from tests.api_server import AWAY, NOW, Api, api_server, record
+from tests.quarantined_entries import read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ class InterruptedServer:
 
     async def stored(self) -> dict[str, tuple[str, str | None]]:
         """Start and stop of every record in the store, by id; nothing may be in quarantine."""
-        assert await self.api.spool.quarantine_list() == []
+        assert await read_quarantine(self.api.spool) == []
         answer = await self.api.get("/records")
         found: dict[str, tuple[str, str | None]] = {}
         for line in answer.body.replace(b"}{", b"}\n{").splitlines():
@@ -159,7 +160,7 @@ async def test_an_update_of_what_nobody_knows_yet_is_classified_on_the_drain(tri
     assert await trial.put("nobody") == 200
     trial.back()
     await trial.drain()
-    [entry] = await trial.api.spool.quarantine_list()
+    [entry] = await read_quarantine(trial.api.spool)
     assert (entry.source_id, entry.operation) == ("nobody", "close")
     assert "no record 'nobody'" in entry.reason
     await trial.api.spool.quarantine_discard([entry.quarantine_id])
