@@ -88,34 +88,20 @@ def main() -> None:
     gc.set_threshold(_ALLOCATIONS)
     try:
         auditord(prog_name="auditord")
-    except OSError as error:
-        if (message := _message(error)) is None:
-            raise
-        from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 half of the start-up time, needed only here
-
-        say_error(message)
-        sys.exit(1)
     except Exception as error:
-        from auditord_hookspecs import AuditordError  # noqa: PLC0415 half of the start-up time, needed only here
-
-        if not isinstance(error, AuditordError):
-            raise
-        from auditord.errors import OutputClosed  # noqa: PLC0415 the same
+        from auditord.errors import PERMISSION_REMEDY, OutputClosed  # noqa: PLC0415 half of the start-up time
+        from auditord_hookspecs import AuditordError  # noqa: PLC0415 the same
         from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 the same
 
-        if not isinstance(error, OutputClosed):  # such as head
+        if isinstance(error, PermissionError):
+            say_error(f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}")
+        elif isinstance(error, OSError) and error.errno in {ENOSPC, EDQUOT}:
+            where = error.filename or "the output"
+            say_error(f"{where}: the disk is full: free some space, then run the command again")
+        elif not isinstance(error, AuditordError):
+            raise
+        elif not isinstance(error, OutputClosed):  # such as head
             say_error(str(error))
-        sys.exit(error.exit_status)
+        sys.exit(error.exit_status if isinstance(error, AuditordError) else 1)
     finally:
         gc.freeze()  # skips the last garbage collection, a sixth of a short command's time
-
-
-def _message(error: OSError) -> str | None:
-    """Return the message for an error that is the machine's, or None."""
-    if isinstance(error, PermissionError):
-        from auditord.errors import PERMISSION_REMEDY  # noqa: PLC0415 half of the start-up time, needed only here
-
-        return f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}"
-    if error.errno in {ENOSPC, EDQUOT}:
-        return f"{error.filename or 'the output'}: the disk is full: free some space, then run the command again"
-    return None

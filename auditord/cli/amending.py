@@ -5,7 +5,7 @@ import os
 import pwd
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
@@ -16,7 +16,8 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.daemons import actions, daemon_at, url_option
 from auditord.cli.installation import run_async
 from auditord.cli.option_types import INSTANT, SPAN, split_pair
-from auditord.cli.record_listing import condition, open_records, open_source, write_table
+from auditord.cli.record_listing import condition, open_records, stream_records, tabulate
+from auditord.cli.tables import print_table
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
@@ -154,7 +155,9 @@ def close_command(
         selected = run_async(_fetch_records, ids, url)
     else:
         selected = run_async(_open_records, condition(older_than=older_than, meta=meta, url=url), url)
-    run_async(_show, selected, sys.stderr if output == "json" else sys.stdout)
+    print_table(tabulate(selected[:_MAX_LISTED]), sys.stderr if output == "json" else sys.stdout)
+    more = f", the first {_MAX_LISTED} are shown" if len(selected) > _MAX_LISTED else ""
+    say(counted(len(selected), "record") + more, err=True)
     outcomes: Sequence[Outcome] = ()
     if selected and not dry_run:
         confirm(f"Close {counted(len(selected), 'record')}?", yes=yes)
@@ -237,19 +240,8 @@ async def _fetch_records(ids: Sequence[str], url: str | None) -> Sequence[Record
 
 async def _open_records(where: Condition, url: str | None) -> Sequence[Record]:
     query = RecordQuery(AllOf((IsOpen(), where)), Order(SortField.START))
-    async with open_source(url) as source, source.stream(query) as records:
+    async with stream_records(query, "store", url) as records:
         return [record async for record in records]
-
-
-async def _show(records: Sequence[Record], out: TextIO) -> None:
-    await write_table(_each(records[:_MAX_LISTED]), out)
-    more = f", the first {_MAX_LISTED} are shown" if len(records) > _MAX_LISTED else ""
-    say(counted(len(records), "record") + more, err=True)
-
-
-async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:
-    for record in records:
-        yield record
 
 
 def _make_change(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:

@@ -1,6 +1,5 @@
 """``auditord audit``: compare the inventory of a collector's source with the record store for a period."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -70,39 +69,26 @@ def audit_command(
     begin = start or end - _DAYS
     check_period(begin, end)
     window = Window(begin, end)
-    names = [instance] if instance is not None else _list_audited(url)
+    if instance is not None:
+        names = [instance]
+    elif url is not None:
+        raise click.UsageError("--url needs the name of an INSTANCE")
+    else:
+        installation = load_installation()
+        names = list_audited(installation.configuration, installation.hooks.kinds)
+        if not names:
+            raise AuditordError("no enabled collector is of a kind that supports audits")
     who = principal_name(by)
     reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
     if output == "json":
         write_json(reports)
     else:
         for report in reports:
-            shown = [state for state in STATES if report.total(state)]
-            table = new_table("day", "site", *shown)
-            for each in report.days:
-                table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
-            print_table(table)
-            for discrepancy in report.discrepancies[:_SHOWN]:
-                words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
-                say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
-            more = len(report.discrepancies) + report.unlisted - _SHOWN
-            if more > 0:
-                say(f"… and {more} more (--output json lists a thousand)")
-            say(_summary(report), err=True)
+            _print(report)
     if any(report.error is not None for report in reports):
         raise SystemExit(1)
     if not all(report.complete for report in reports):
         raise SystemExit(FAULTS_LEFT)
-
-
-def _list_audited(url: str | None) -> Sequence[str]:
-    if url is not None:
-        raise click.UsageError("--url needs the name of an INSTANCE")
-    installation = load_installation()
-    names = list_audited(installation.configuration, installation.hooks.kinds)
-    if not names:
-        raise AuditordError("no enabled collector is of a kind that supports audits")
-    return names
 
 
 async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
@@ -112,7 +98,18 @@ async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
             return await owner.audit(request, watcher)
 
 
-def _summary(report: AuditReport) -> str:
+def _print(report: AuditReport) -> None:
+    shown = [state for state in STATES if report.total(state)]
+    table = new_table("day", "site", *shown)
+    for day in report.days:
+        table.add_row(day.day or "?", day.site, *(str(day.counts.get(state, 0)) for state in shown))
+    print_table(table)
+    for each in report.discrepancies[:_SHOWN]:
+        say(f"{each.state}: {' '.join(filter(None, (each.record_id, each.day, each.site, each.detail)))}")
+    more = len(report.discrepancies) + report.unlisted - _SHOWN
+    if more > 0:
+        say(f"… and {more} more (--output json lists a thousand)")
+
     faults = (
         ", ".join(f"{report.total(state)} {state}" for state in FAULTS if report.total(state)) or "no discrepancies"
     )
@@ -131,4 +128,4 @@ def _summary(report: AuditReport) -> str:
         *([] if report.extras_sought else ["did not look for extra records, which the source does not have"]),
         *([f"failed: {report.error}"] if report.error is not None else []),
     ]
-    return "; ".join(parts)
+    say("; ".join(parts), err=True)

@@ -1,13 +1,12 @@
 """``auditord backup``: copy record store and spool as of one moment, with or without a running daemon."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from auditord.backup.creation import BackupOptions, Made, make_backup
+from auditord.backup.creation import BackupOptions, make_backup
 from auditord.backup.notes import BY_COMMAND, note_backup
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, run_async, utc_now
@@ -57,26 +56,19 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
     ]
     if configuration.lake.is_there:
         outside.append(f"{ConfiguredLake(configuration).warehouse}: the lake, and its catalog")
-    if output == "text":
-        _print(made, outside)
-        return
-    manifest, discarded = msgspec.to_builtins(made.manifest), [str(folder) for folder in made.discarded]
-    write(
-        json.dumps({"folder": str(made.folder), "discarded": discarded, "outside": outside, **manifest}, indent=2)
-        + "\n"
-    )
-
-
-def _print(made: Made, outside: Sequence[str]) -> None:
     manifest = made.manifest
+    if output == "json":
+        document = {"folder": str(made.folder), "discarded": list(map(str, made.discarded)), "outside": outside}
+        write(json.dumps({**document, **msgspec.to_builtins(manifest)}, indent=2) + "\n")
+        return
     say(f"backup     {made.folder}, as of {format_time(manifest.made_at)}")
     waiting = counted(sum(manifest.spool.queued.values()), "entry queued", "entries queued")
     say(f"records    {manifest.store.records}; digest {manifest.store.digest}")
     say(f"spool      {waiting}, {manifest.spool.quarantined} in quarantine")
     for name, file in manifest.files.items():
         say(f"file       {name}: {file.size} bytes")
-    for folder in made.discarded:
-        say(f"removed    {folder}")
+    for discarded in made.discarded:
+        say(f"removed    {discarded}")
     for each in outside:
         say(f"not in it  {each}")
     if made.advice:

@@ -63,8 +63,12 @@ def collect_command(
         raise click.UsageError("--schedd needs --job-id")
     if not job_id and start is None and (stop or replace):
         raise click.UsageError("--to and --replace need --from")
+    window = None
+    if start is not None:
+        window = Window(start, stop or utc_now())
+        check_period(window.start, window.stop)
     job = None if job_id is None else JobChoice(job_id, schedd)
-    request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
+    request = RunRequest(instance, window, replace, dry_run, "collectors", job)
     report = run_async(_run, request, url)
     _print(report, output)
     if request.again and report.records and not (replace or dry_run):
@@ -96,14 +100,6 @@ def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | Non
 def _check_output(output: str, *, dry_run: bool) -> None:
     if dry_run and output == "json":
         raise click.UsageError("--dry-run prints records and not the report of a run: remove --output")
-
-
-def _window(start: datetime | None, stop: datetime | None) -> Window | None:
-    if start is None:
-        return None
-    end = stop or utc_now()
-    check_period(start, end)
-    return Window(start, end)
 
 
 def _print(report: RunReport, output: str) -> None:

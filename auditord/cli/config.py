@@ -45,44 +45,40 @@ def config_command() -> None:
 @output_option
 def check(*, connect: bool, deep: bool, output: str) -> None:
     """Load the configuration as the daemon would, and report errors."""
-    if output == "json":
-        if connect or deep:
-            raise click.UsageError(
-                "--output json checks only the files: run auditord doctor --output json for other checks"
-            )
-        _check_as_json()
-        return
+    if output == "json" and (connect or deep):
+        raise click.UsageError(
+            "--output json checks only the files: run auditord doctor --output json for other checks"
+        )
     load = partial(load_installation, _outside_the_unit)
-    if not deep:
-        _check(load(), connect=connect)
-        return
-    from auditord.cli.doctor import exit_with, load_or_exit, run_checks  # noqa: PLC0415 slow to import, needed only here
-
-    installation = load_or_exit(load)
-    _check(installation, connect=connect)
-    exit_with(run_checks(installation), "text", show_all=False)
-
-
-def _check(installation: Installation, *, connect: bool) -> None:
-    if connect:
-        run_async(_connect, installation.configuration)
-    for remark in _remarks(installation):
-        say(f"remark: {remark}", err=True)
-    say(f"the configuration is fine: {_summary(installation)}")
-
-
-def _check_as_json() -> None:
     try:
-        installation = load_installation(_outside_the_unit)
+        if deep:
+            from auditord.cli.doctor import load_or_exit  # noqa: PLC0415 slow to import, needed only here
+
+            installation = load_or_exit(load)
+        else:
+            installation = load()
     except ConfigurationError as error:
+        if output == "text":
+            raise
         write_json({"fine": False, "faults": str(error).splitlines(), "remarks": []})
         raise SystemExit(1) from error
-    write_json({"fine": True, "faults": [], "remarks": _remarks(installation)})
+    configuration = installation.configuration
+    found = remarks(configuration, installation.hooks.kinds)
+    found += missing_files(configuration, lambda path: os.access(path, os.R_OK))
+    if output == "json":
+        write_json({"fine": True, "faults": [], "remarks": found})
+        return
+    if connect:
+        run_async(_connect, configuration)
+    for remark in found:
+        say(f"remark: {remark}", err=True)
+    sections = {name: getattr(configuration, name) for name in INSTANCE_SECTIONS}
+    counts = [counted(len(instances), name.removesuffix("s")) for name, instances in sections.items() if instances]
+    say(f"the configuration is fine: {', '.join(counts) or 'no instances'}; state in {configuration.state_dir}")
+    if deep:
+        from auditord.cli.doctor import exit_with, run_checks  # noqa: PLC0415 the same
 
-
-def _remarks(installation: Installation) -> Sequence[str]:
-    missing = missing_files(installation.configuration, lambda path: os.access(path, os.R_OK))
-    return [*remarks(installation.configuration, installation.hooks.kinds), *missing]
+        exit_with(run_checks(installation), "text", show_all=False)
 
 
 @config_command.command("schema")
@@ -248,9 +244,3 @@ async def _connect(configuration: Configuration) -> None:
         return
     async with open_store_for_reading(configuration.store) as store:
         say(f"the record store answers: {counted((await store.counts()).total, 'record')}")
-
-
-def _summary(installation: Installation) -> str:
-    sections = {name: getattr(installation.configuration, name) for name in INSTANCE_SECTIONS}
-    counts = [counted(len(instances), name.removesuffix("s")) for name, instances in sections.items() if instances]
-    return f"{', '.join(counts) or 'no instances'}; state in {installation.configuration.state_dir}"

@@ -158,7 +158,19 @@ class DaemonClient:
             async with self._client.stream("POST", target, body=msgspec.json.encode(body)) as answer:
                 async for text in _lines(answer):
                     line = _decode(text, _Line)
-                    await _observe(line, observer)
+                    if observer is not None:
+                        if line.progress is not None:
+                            observer.show_progress(line.progress)
+                        if line.said is not None:
+                            observer.show_line(line.said)
+                        if line.printed is not None:
+                            observer.show_output(line.printed)
+                        if bytes(line.record):
+                            record = Produced(decode_record(bytes(line.record)), line.alternate_id)
+                            await observer.show_batch(Batch(records=[record]))
+                        if line.quarantined is not None:
+                            quarantined = Quarantined(line.quarantined, None, line.reason)
+                            await observer.show_batch(Batch(quarantined=[quarantined]))
                     yield line
 
     @property
@@ -185,7 +197,12 @@ class DaemonClient:
         """Close open records."""
         outcomes: list[Outcome] = []
         for first in range(0, len(closings), _AT_ONCE):
-            some = [_closing(each) for each in closings[first : first + _AT_ONCE]]
+            some = [
+                changes.ClosingWanted(each.record_id, runtime=int(each.stop.total_seconds()))
+                if isinstance(each.stop, timedelta)
+                else changes.ClosingWanted(each.record_id, format_time(each.stop))
+                for each in closings[first : first + _AT_ONCE]
+            ]
             wanted = changes.ClosingsWanted(closings=some, reason=note.reason, by=note.by)
             outcomes += await self._change("closings", wanted)
         return outcomes
@@ -216,7 +233,13 @@ class DaemonClient:
         except http.HttpStatusError as error:
             if error.answer.status == HTTPStatus.UNAUTHORIZED:
                 raise explain_unauthenticated(self._url, has_token=self._has_token) from error
-            raise DaemonError(_problem(error.answer)) from error
+            try:
+                problem = msgspec.json.decode(error.answer.body, type=Problem)
+            except msgspec.DecodeError:
+                answered = f"{error.answer.request} was answered {error.answer.status}"
+                raise DaemonError(f"{answered}: this is not the API of an auditord") from error
+            remedy = "" if problem.remedy is None else f": {problem.remedy}"
+            raise DaemonError(f"{problem.detail.rstrip('.') if remedy else problem.detail}{remedy}") from error
         except http.HttpError as error:
             raise DaemonError(f"{NO_ANSWER}: {error}") from error
 
@@ -230,24 +253,10 @@ def explain_unauthenticated(url: str, *, has_token: bool) -> DaemonError:
     return DaemonError(f"{url} needs a token: give one with --token-file FILE")
 
 
-def _closing(closing: Closing) -> changes.ClosingWanted:
-    if isinstance(closing.stop, timedelta):
-        return changes.ClosingWanted(closing.record_id, runtime=int(closing.stop.total_seconds()))
-    return changes.ClosingWanted(closing.record_id, format_time(closing.stop))
-
-
 def _raise_for_status(answer: http.HttpAnswer) -> http.HttpAnswer:
     if answer.ok:
         return answer
     raise HttpStatusError(answer)
-
-
-def _problem(answer: http.HttpAnswer) -> str:
-    try:
-        problem = msgspec.json.decode(answer.body, type=Problem)
-    except msgspec.DecodeError:
-        return f"{answer.request} was answered {answer.status}: this is not the API of an auditord"
-    return problem.detail if problem.remedy is None else f"{problem.detail.rstrip('.')}: {problem.remedy}"
 
 
 def _decode(text: bytes, shape: type[T]) -> T:
@@ -286,21 +295,6 @@ async def _lines(answer: http.HttpStream) -> AsyncGenerator[bytes, None]:
             rest = bytearray(last)
     if rest:
         raise DaemonError("the daemon's answer ends in the middle of a line")
-
-
-async def _observe(line: _Line, observer: Observer | None) -> None:
-    if observer is None:
-        return
-    if line.progress is not None:
-        observer.show_progress(line.progress)
-    if line.said is not None:
-        observer.show_line(line.said)
-    if line.printed is not None:
-        observer.show_output(line.printed)
-    if bytes(line.record):
-        await observer.show_batch(Batch(records=[Produced(decode_record(bytes(line.record)), line.alternate_id)]))
-    if line.quarantined is not None:
-        await observer.show_batch(Batch(quarantined=[Quarantined(line.quarantined, None, line.reason)]))
 
 
 _PIECE: Final = 65_536

@@ -15,9 +15,10 @@ import os
 import signal
 import socket
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -130,8 +131,9 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
         urls.extend(at)
         served.set()
 
+    serve = partial(run, demo.configuration, demo.hooks, ready=ready, now=utc_now, stop=stop, files=demo.files)
     async with anyio.create_task_group() as group:
-        group.start_soon(_serve, demo, ready, stop)
+        group.start_soon(serve)
         await served.wait()
         if check:
             await _verify(urls[0], sum(report.records for report in reports))
@@ -167,27 +169,19 @@ async def _collect(demo: Demo) -> list[RunReport]:
     return reports
 
 
-async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
-    await run(
-        demo.configuration,
-        demo.hooks,
-        ready=ready,
-        now=utc_now,
-        stop=stop,
-        files=demo.files,
-    )
-
-
 async def _verify(url: str, expected: int) -> None:
     """Check that the REST API serves all collected records, and that ``/metrics`` counts them.
 
     Raises:
         DemoFailed: a request failed, no record was collected, or the numbers differ.
     """
+    answers: dict[str, str] = {}
     async with aiohttp.ClientSession(url) as session:
-        answers: Mapping[str, str] = {
-            path: await _get(session, path) for path in ("/health_check", "/records", "/metrics")
-        }
+        for path in ("/health_check", "/records", "/metrics"):
+            async with session.get(path) as answer:
+                if answer.status != HTTPStatus.OK:
+                    raise DemoFailed(f"GET {path} was answered with {answer.status}")
+                answers[path] = await answer.text()
     served = answers["/records"].count('{"record_id":')
     say(f"served     {served} of {counted(expected, 'record')} at {url}/records")
     if served != expected or not expected:
@@ -196,17 +190,14 @@ async def _verify(url: str, expected: int) -> None:
         raise DemoFailed(f"/metrics does not count {counted(expected, 'record')}")
 
 
-async def _get(session: aiohttp.ClientSession, path: str) -> str:
-    async with session.get(path) as answer:
-        if answer.status != HTTPStatus.OK:
-            raise DemoFailed(f"GET {path} was answered with {answer.status}")
-        return await answer.text()
-
-
 def _what_to_try(url: str, file: Path) -> str:
-    called = program()
+    called, hint = program(), ""
+    if "SSH_CONNECTION" in os.environ:
+        port = urlsplit(url).port
+        forwarded = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
+        hint = f"\nFrom another machine: {forwarded}, then the same URL there."
     return f"""
-Look at it:  {url}{_ssh_hint(url)}
+Look at it:  {url}{hint}
 
 Three months of a made-up site (nothing in it was measured), and recorded jobs of a real Slurm. Ctrl-C ends it. In
 another terminal:
@@ -222,14 +213,6 @@ another terminal:
 
 The configuration of this demo is {file}.
 """
-
-
-def _ssh_hint(url: str) -> str:
-    """Return the command that lets a browser on another machine reach the demo; empty outside an SSH session."""
-    if "SSH_CONNECTION" not in os.environ:
-        return ""
-    port = urlsplit(url).port
-    return f"\nFrom another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, then the same URL there."
 
 
 DAYS: Final = 92

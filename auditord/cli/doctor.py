@@ -2,10 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from textwrap import fill, indent
 from typing import Any, Final
 
@@ -85,17 +84,12 @@ def run_checks(installation: Installation) -> Sequence[Examined]:
 
 async def _examine(installation: Installation) -> Sequence[Examined]:
     configuration = installation.configuration
-    refused = await _query_refused_hosts(configuration.state_dir / CONTROL_FILE)
-    return await examine(configuration, installation.hooks, utc_now, refused)
-
-
-async def _query_refused_hosts(control: Path) -> Collection[str]:
-    """Return the host names for which the running daemon has refused requests; empty if it does not answer."""
+    refused: Collection[str] = ()
     with anyio.move_on_after(_ANSWER_SECONDS), suppress(DaemonError, PermissionError):
-        async with connect(control) as daemon:
+        async with connect(configuration.state_dir / CONTROL_FILE) as daemon:
             if daemon is not None:
-                return (await daemon.health()).refused_hosts
-    return ()
+                refused = (await daemon.health()).refused_hosts
+    return await examine(configuration, installation.hooks, utc_now, refused)
 
 
 async def examine(
@@ -113,7 +107,16 @@ async def examine(
         "feature_checks", configuration=configuration, hooks=hooks, now=now, refused_hosts=refused_hosts
     )
     places = dict[str, AsyncIterator[Finding]](check for _, check in declared)
-    places.update(_instance_checks(configuration, hooks, now))
+    for section, kinds in hooks.kinds.sections().items():
+        for name, config in getattr(configuration, section).items():
+            if config.enabled:
+                kind: Any = kinds[kind_of(config)]  # Any: some declarations have a check
+                context = (
+                    HostAuthenticatorContext(name, kind.name, now, state_dir=configuration.state_dir)
+                    if section == "authenticators"
+                    else InstanceContext(name, kind.name, now, environment_of(config))
+                )
+                places[f"{section}.{name}"] = _check(getattr(kind, "check", None), config, context)
     found: dict[str, list[Finding]] = {}
 
     async def look(where: str, check: AsyncIterator[Finding]) -> None:
@@ -150,24 +153,6 @@ async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
     return found
 
 
-def _instance_checks(
-    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
-) -> Mapping[str, AsyncIterator[Finding]]:
-    """Return the checks of each enabled instance, by its place."""
-    found: dict[str, AsyncIterator[Finding]] = {}
-    for section, kinds in hooks.kinds.sections().items():
-        for name, config in getattr(configuration, section).items():
-            if config.enabled:
-                kind: Any = kinds[kind_of(config)]  # Any: some declarations have a check
-                context = (
-                    HostAuthenticatorContext(name, kind.name, now, state_dir=configuration.state_dir)
-                    if section == "authenticators"
-                    else InstanceContext(name, kind.name, now, environment_of(config))
-                )
-                found[f"{section}.{name}"] = _check(getattr(kind, "check", None), config, context)
-    return found
-
-
 async def _check(check: Check | None, config: InstanceConfig, context: Context) -> AsyncGenerator[Finding, None]:
     for tls in tls_files(config):
         for finding in check_pair(tls.ca, tls.certificate, tls.key, context.now()):
@@ -197,23 +182,20 @@ def _worst_first(found: Sequence[Examined]) -> Sequence[Examined]:
 def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
     """Print a table of findings, the worst first, and a line that counts them."""
     found = _worst_first(found)
-    _print([each for each in found if show_all or each.severity != "ok"])
+    listed = [each for each in found if show_all or each.severity != "ok"]
+    if sys.stdout.isatty():
+        table = new_table("", "where", "what", "finding", "what to do")
+        for each in listed:
+            table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
+        print_table(table)
+    else:  # a table would have very long lines
+        for each in listed:
+            say(f"{each.severity}: {each.where}, {each.subject}")
+            for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
+                say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))
     worst = found[0].severity if found else "ok"
     if any(HIDDEN in text for each in found for text in (each.subject, each.text, each.remedy)):
         say(HIDDEN_REMARK)
     counts = Counter(each.severity for each in found)
     faults = f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}"
     say(f"{_WORDS[worst]}: {faults}, {counts['ok']} passed")
-
-
-def _print(found: Sequence[Examined]) -> None:
-    if not sys.stdout.isatty():  # a table would have very long lines
-        for each in found:
-            say(f"{each.severity}: {each.where}, {each.subject}")
-            for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
-                say_lines(indent(fill(escape(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))
-        return
-    table = new_table("", "where", "what", "finding", "what to do")
-    for each in found:
-        table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
-    print_table(table)

@@ -160,14 +160,10 @@ class Commands(GuessingGroup):
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing the host's commands."""
+        helps = {name: each.help for name, each in self._find_provided(ctx).items()}
+        helps |= {name: each.help for name, each in self._registered.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._help(ctx, name)) for name in self.list_commands(ctx)])
-
-    def _help(self, ctx: click.Context, name: str) -> str:
-        if name in self._registered:
-            return self._registered[name].help
-        provided = self._find_provided(ctx).get(name)
-        return "" if provided is None else provided.help
+            formatter.write_dl([(name, helps.get(name, "")) for name in self.list_commands(ctx)])
 
 
 def add_config_option(command: click.Command) -> None:
@@ -211,20 +207,13 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
         return
     sys.stdout.write(f"auditord {__version__}\n")
     sys.stdout.write(f"Python {platform.python_version()}\n")
-    from importlib.metadata import version  # noqa: PLC0415 slow to import, needed only here
-
-    for name in _requirements():
-        sys.stdout.write(f"{name} {version(name)}\n")
-    ctx.exit()
-
-
-def _requirements() -> list[str]:
-    """Return the distributions that auditord requires without its extras."""
-    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 the same
+    from importlib.metadata import PackageNotFoundError, requires, version  # noqa: PLC0415 slow, needed only here
 
     try:
         declared = requires("auditord") or []
-    except PackageNotFoundError:
-        return []  # auditord is not installed, but run from its sources
+    except PackageNotFoundError:  # auditord is not installed, but run from its sources
+        declared = []
     names = [match[0] for each in declared if "extra ==" not in each and (match := _REQUIREMENT_NAME.match(each))]
-    return sorted(names, key=str.lower)
+    for name in sorted(names, key=str.lower):
+        sys.stdout.write(f"{name} {version(name)}\n")
+    ctx.exit()

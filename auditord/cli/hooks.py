@@ -4,9 +4,8 @@ Both work even if a module is broken, and report it.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
 
 import click
 
@@ -14,7 +13,7 @@ from auditord.cli.frame import LONGEST_SUMMARY, Provided
 from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import HookError
-from auditord.hooks import HookModule, Hooks, find_broken_kinds, survey
+from auditord.hooks import HookModule, find_broken_kinds, survey
 from auditord.hooks.hooks import HookEntry, collect_declared, implementations
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs import Deferred
@@ -44,21 +43,20 @@ def hooks_command(output: str) -> None:
         }
         for module in modules
     ]
-    write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
+    if output == "json":
+        write(json.dumps(rows, indent=2) + "\n")
+    else:
+        table = new_table("name", "module", "distribution", "version", "hooks")
+        for module in modules:
+            hooks = "(disabled)" if module in found.disabled else ", ".join(module.hooks)
+            table.add_row(module.name, module.module, module.distribution, module.version, hooks)
+        print_table(table)
     for module in found.hooks.modules:
         if module.contract is None and module.distribution != "auditord":
             text = f'declares no {DECLARED_AS}, and counts as written for 1.0: add {DECLARED_AS} = "{CONTRACT}"'
             say(f"remark: {module} {text}, or an earlier version that it needs", err=True)
     if faults := [*faults, *found.faults, *find_broken_kinds(found.hooks.kinds)]:
         raise HookError("\n  ".join(["faults were found:", *faults, f"({WAY_OUT})"]))
-
-
-def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    table = new_table("name", "module", "distribution", "version", "hooks")
-    for row in rows:
-        hooks = "(disabled)" if row["disabled"] else ", ".join(row["hooks"])
-        table.add_row(row["name"], row["module"], row["distribution"], row["version"], hooks)
-    print_table(table)
 
 
 _HOOK = "auditord_commands"
@@ -74,40 +72,29 @@ def find_commands(taken: Collection[str]) -> Mapping[str, Provided]:
     found = survey(disabled)
     commands: dict[str, Provided] = {}
     faults = list(found.faults)
-    for module, command in _find_declared(found.hooks, faults):
-        if reason := _unusable(command, {*taken, *commands}):
-            faults.append(f"{module} {reason}")
-        else:
-            commands[command.name] = _from_module(module, command)
+    for module, implementation in implementations(found.hooks.manager, found.hooks.modules, _HOOK):
+        try:
+            for command in collect_declared(module, implementation, {}):
+                if not isinstance(command, (click.Command, Deferred)):
+                    faults.append(f"{module} declares {command!r} among its commands: yield click commands")
+                elif not command.name:
+                    faults.append(f"{module} declares a command without a name")
+                elif command.name in {*taken, *commands}:
+                    faults.append(f"{module} declares the command '{command.name}', which already exists")
+                else:
+                    text = command.get_short_help_str(LONGEST_SUMMARY) if isinstance(command, click.Command) else None
+                    commands[command.name] = Provided(text or command.help or "", partial(_load, module, command))
+        except HookError as error:
+            faults.append(str(error))
     for fault in faults:
         say(f"auditord: {fault}", err=True)
     return commands
 
 
-def _find_declared(hooks: Hooks, faults: list[str]) -> Iterator[tuple[HookModule, Any]]:
-    for module, implementation in implementations(hooks.manager, hooks.modules, _HOOK):
-        try:
-            yield from ((module, command) for command in collect_declared(module, implementation, {}))
-        except HookError as error:
-            faults.append(str(error))
-
-
-def _from_module(module: HookModule, command: click.Command | Deferred[click.Command]) -> Provided:
-    if isinstance(command, Deferred):
-        return Provided(command.help, partial(_load, module, command))
-    return Provided(command.get_short_help_str(LONGEST_SUMMARY), lambda: command)
-
-
-def _load(module: HookModule, deferred: Deferred[click.Command]) -> click.Command:
-    command = HookEntry(module, deferred.load).import_module()
+def _load(module: HookModule, declared: click.Command | Deferred[click.Command]) -> click.Command:
+    if isinstance(declared, click.Command):
+        return declared
+    command = HookEntry(module, declared.load).import_module()
     if not isinstance(command, click.Command):
-        raise HookError(f"{module} declares the command '{deferred.name}', which loads as {command!r}")
+        raise HookError(f"{module} declares the command '{declared.name}', which loads as {command!r}")
     return command
-
-
-def _unusable(command: Any, taken: Collection[str]) -> str | None:  # Any: what a hook module yielded
-    if not isinstance(command, (click.Command, Deferred)):
-        return f"declares {command!r} among its commands: yield click commands"
-    if not command.name:
-        return "declares a command without a name"
-    return f"declares the command '{command.name}', which already exists" if command.name in taken else None

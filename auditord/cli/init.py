@@ -183,15 +183,11 @@ def read_answers(file: Path | None) -> Answers:
     Raises:
         ConfigurationError: the file cannot be read.
     """
-    if file is None:
-        return {}
-    return {name: _text(value) for name, value in read_file(file).values.items()}
-
-
-def _text(value: Any) -> str:  # Any: what YAML holds
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)
+    words: Mapping[Any, str] = {True: "yes", False: "no", None: ""}  # Any: what YAML holds
+    values = {} if file is None else read_file(file).values
+    return {
+        name: words[value] if value is None or isinstance(value, bool) else str(value) for name, value in values.items()
+    }
 
 
 def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Answers:
@@ -200,7 +196,19 @@ def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Ans
     Raises:
         ConfigurationError: an answer has no question, is invalid, or a question cannot be asked without a terminal.
     """
-    general = list(_general_questions(found, now, given))
+    general = [
+        Question("site", "Name of the site", socket.gethostname().partition(".")[0]),
+        Question("since", "First day of accounting (UTC)", f"{now:%Y-%m}-01", _first_day),
+    ]
+    if len(found.collectors) > 1:
+        default = [name for name, proposal in found.collectors.items() if not proposal.gateway]
+        text = "Collectors, separated by commas; a job that two of them see would count twice"
+        general.append(Question("collectors", text, ",".join(default or found.collectors)))
+    if AUDITOR in found.imports or AUDITOR in given:
+        general.append(Question(AUDITOR, "URL of the AUDITOR whose records to import (empty: none)"))
+    if found.postgresql is not None:
+        general.append(found.postgresql.question)
+    general += _questions_of(found.transforms.values())
     names = {question.name for question in (*general, *_questions_of(found.collectors.values()))}
     if unknown := sorted(given.keys() - names):
         raise ConfigurationError(
@@ -225,20 +233,6 @@ def choose_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
             f"collectors: '{unknown[0]}' was not found on this host; found: {', '.join(found.collectors)}"
         )
     return {name: found.collectors[name] for name in names}
-
-
-def _general_questions(found: Found, now: datetime, given: Answers) -> Iterator[Question]:
-    yield Question("site", "Name of the site", socket.gethostname().partition(".")[0])
-    yield Question("since", "First day of accounting (UTC)", f"{now:%Y-%m}-01", _first_day)
-    if len(found.collectors) > 1:
-        default = [name for name, proposal in found.collectors.items() if not proposal.gateway]
-        text = "Collectors, separated by commas; a job that two of them see would count twice"
-        yield Question("collectors", text, ",".join(default or found.collectors))
-    if AUDITOR in found.imports or AUDITOR in given:
-        yield Question(AUDITOR, "URL of the AUDITOR whose records to import (empty: none)")
-    if found.postgresql is not None:
-        yield found.postgresql.question
-    yield from _questions_of(found.transforms.values())
 
 
 def _questions_of(proposals: Iterable[Proposal]) -> Sequence[Question]:
@@ -318,10 +312,12 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     new = list[Path]()
     try:
         store = store_options(answers.get("store", "sqlite"))
-        instances = {
-            section: {name: {"kind": name, **options} for name, options in _make_instances(section, each, answers)}
-            for section, each in chosen.items()
-        }
+        instances: dict[str, dict[str, Any]] = {section: {} for section in chosen}
+        for section, proposals in chosen.items():
+            for name, each in proposals.items():
+                options = None if each.options is None else each.options(answers)
+                if options or (options is not None and section == "collectors"):  # else the transform was declined
+                    instances[section][name] = {"kind": name, **options}
         labels: dict[str, str] = {}
         for each in chosen["collectors"].values():
             labels = {**({} if each.labels is None else each.labels(answers)), **labels}
@@ -342,17 +338,11 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
             above[section, name] = each.found
             above.update({(section, name, option): text for option, text in each.comments.items()})
     head = _HEAD.format(store=f"{store['url']}" if store else "an SQLite file in state_dir")
-    text = to_yaml(values, Remarks(above=above)) if values else ""
-    return head + "".join(_other_store(found, store)) + text, new
-
-
-def _make_instances(
-    section: str, proposals: Mapping[str, Proposal], answers: Answers
-) -> Iterator[tuple[str, Mapping[str, Any]]]:  # Any: options
-    """Yield names and options of the instances. A transform without options was declined."""
-    for name, each in proposals.items():
-        if each.options is not None and ((options := each.options(answers)) or section == "collectors"):
-            yield name, options
+    if found.postgresql is not None and not store:
+        steps = "".join(f"#   {line}\n" for line in (*found.postgresql.steps, "auditord database migrate"))
+        head += f"# To keep records in the PostgreSQL of this host instead:\n{steps}"
+        head += f"# store:\n#   url: {found.postgresql.url}\n"
+    return head + (to_yaml(values, Remarks(above=above)) if values else ""), new
 
 
 def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what YAML holds
@@ -360,14 +350,6 @@ def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what 
         new.append(file.absolute().parent / value.name)
         return f"file:{new[-1]}"
     return {key: _with_secrets(each, file, new) for key, each in value.items()} if is_section(value) else value
-
-
-def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:
-    """Yield comments that say how to use the PostgreSQL of this host, if it is not used."""
-    if found.postgresql is not None and not store:
-        yield "# To keep records in the PostgreSQL of this host instead:\n"
-        yield from (f"#   {line}\n" for line in (*found.postgresql.steps, "auditord database migrate"))
-        yield f"# store:\n#   url: {found.postgresql.url}\n"
 
 
 def write_configuration(file: Path, text: str) -> None:

@@ -35,7 +35,13 @@ def manual_command(words: Sequence[str], *, search: bool) -> None:
     """
     topic = words[0].removesuffix(".md") if len(words) == 1 else None
     if not words:
-        _show(_contents())
+        lines, chapter = [text_of(INDEX).partition("\n## ")[0].rstrip()], ""
+        for each in topics().values():
+            if each.chapter != chapter:
+                chapter = each.chapter
+                lines.append(f"\n## {chapter}\n")
+            lines.append(f"- `auditord manual {each.name}`: {each.title}")
+        _show("\n".join(lines) + "\n")
     elif topic in topics() and not search:
         _show(text_of(topic))
     else:
@@ -48,18 +54,6 @@ def manual_command(words: Sequence[str], *, search: bool) -> None:
         if sys.stdout.isatty():
             say()
             say("auditord manual TOPIC shows a topic.")
-
-
-def _contents() -> str:
-    """Return the contents page, with the command for each topic."""
-    lines = [text_of(INDEX).partition("\n## ")[0].rstrip()]
-    chapter = ""
-    for topic in topics().values():
-        if topic.chapter != chapter:
-            chapter = topic.chapter
-            lines.append(f"\n## {chapter}\n")
-        lines.append(f"- `auditord manual {topic.name}`: {topic.title}")
-    return "\n".join(lines) + "\n"
 
 
 def _show(text: str) -> None:

@@ -118,8 +118,14 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
             param_hint="NAME",
         )
     name = name.removeprefix("auditord-").removeprefix("auditord_").replace("-", "_")
-    if (owner := _find_owner(name, kind)) is not None:
-        raise click.BadParameter(f"{owner} has this name already: choose another one", param_hint="NAME")
+    from auditord.hooks import survey  # noqa: PLC0415 slow to import, after the name is checked
+
+    hooks = survey(()).hooks
+    owners = [f"the hook module {module}" for module in hooks.modules if module.name == name]
+    if name in getattr(hooks.kinds, f"{kind}s", ()):
+        owners = [f"the {kind} {name}"]
+    if owners:  # hooks.disabled would mean both
+        raise click.BadParameter(f"{owners[0]} has this name already: choose another one", param_hint="NAME")
     folder = parent / f"auditord-{name.replace('_', '-')}"
     try:
         folder.mkdir(parents=True)
@@ -134,26 +140,11 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
     say("Next, in an environment that has auditord:")
     activate = Path(sys.prefix, "bin/activate")
     entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
-    for line in (
-        *entered,
-        f"cd {folder}",
-        "pip install -e '.[test]'",
-        "pytest && mypy && ruff check",
-        "auditord hooks",
-    ):
+    steps = [f"cd {folder}", "pip install -e '.[test]'", "pytest && mypy && ruff check", "auditord hooks"]
+    for line in (*entered, *steps):
         say(f"  {line}")
     say("Its README.md shows the section of the configuration that it needs.")
     say("See also: auditord manual writing-plugins, auditord manual types")
-
-
-def _find_owner(name: str, kind: str) -> str | None:
-    """Return what already has the name: an installed kind, or a hook module (``hooks.disabled`` would mean both)."""
-    from auditord.hooks import survey  # noqa: PLC0415 slow to import, needed only here
-
-    hooks = survey(()).hooks
-    if name in getattr(hooks.kinds, f"{kind}s", ()):
-        return f"the {kind} {name}"
-    return next((f"the hook module {module}" for module in hooks.modules if module.name == name), None)
 
 
 def _render(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """``auditord quarantine``: list, show, retry or discard jobs, records and bodies that could not be processed."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 
@@ -136,20 +136,14 @@ async def _choose_numbers(numbers: Sequence[int] | None, task: str | None, url: 
 
 async def _entries(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
     """Return all entries, from the daemon at a URL; without a URL, from the spool of this host."""
-    if url is None:
-        async with aclosing(_entries_in_spool(task)) as entries:
+    if url is not None:
+        async with daemon_at(url) as daemon, aclosing(daemon.quarantine(task)) as entries:
             return [entry async for entry in entries]
-    async with daemon_at(url) as daemon, aclosing(daemon.quarantine(task)) as entries:
-        return [entry async for entry in entries]
-
-
-async def _entries_in_spool(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
-    last = 0
+    found: list[QuarantineEntry] = []
     async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
-        while page := await spool.quarantine_summaries(task, after=last, limit=_PAGE):
-            for entry in page:
-                yield summary(entry)
-            last = page[-1].quarantine_id
+        while page := await spool.quarantine_summaries(task, after=found[-1].number if found else 0, limit=_PAGE):
+            found += map(summary, page)
+    return found
 
 
 async def _entry(number: int, url: str | None) -> QuarantinedInput:

@@ -6,11 +6,11 @@ Records are written as a table, JSON, NDJSON or CSV; all formats except the tabl
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from auditord.cli.daemons import daemon_at
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_configuration, load_place, utc_now
 from auditord.cli.option_types import INSTANT, SPAN, split_pair
-from auditord.cli.tables import new_table, print_table
+from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import plain_place
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decode_pages
@@ -34,7 +34,6 @@ from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
-    from auditord.cli.daemon_client import DaemonClient
     from auditord.config.model import Configuration
     from auditord.lake.opening import ConfiguredLake
 
@@ -52,12 +51,12 @@ CSV_COLUMNS: Final = (
 )
 
 
-async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
-    """Print a table and return the number of rows. It is built in memory, so it is meant for few records."""
+def tabulate(records: Iterable[Record]) -> Table:
+    """Return a table of a few records."""
     table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
     for column in table.columns[-2:]:
         column.right = True
-    async for record in records:
+    for record in records:
         runtime = "open" if record.runtime is None else f"{record.runtime} s"
         cores = compute_held_amount(record, "Cores")
         table.add_row(
@@ -67,6 +66,12 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
             runtime,
             "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
         )
+    return table
+
+
+async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
+    """Print a table and return the number of rows. It is built in memory, so it is meant for few records."""
+    table = tabulate([record async for record in records])
     print_table(table, out)
     return table.row_count
 
@@ -156,12 +161,16 @@ def condition(
     """
     check_period(stopped_since, stopped_before, ("--stopped-since (--from)", "--stopped-before (--to)"))
     check_period(started_since, started_before, ("--started-since", "--started-before"))
+    try:
+        latest_start = None if older_than is None else utc_now() - older_than
+    except OverflowError as error:
+        raise click.BadParameter("that is before the calendar begins", param_hint="--older-than") from error
     bounds = (
         (queries.TimeField.START, queries.Comparison.GTE, started_since),
         (queries.TimeField.START, queries.Comparison.LT, started_before),
         (queries.TimeField.STOP, queries.Comparison.GTE, stopped_since),
         (queries.TimeField.STOP, queries.Comparison.LT, stopped_before),
-        (queries.TimeField.START, queries.Comparison.LT, None if older_than is None else _ago(older_than)),
+        (queries.TimeField.START, queries.Comparison.LT, latest_start),
     )
     conditions: list[queries.Condition] = [
         queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
@@ -182,13 +191,6 @@ def _meta_key(name: str, url: str | None) -> str:
     if plain_place(config_paths(), os.environ, needed=("labels",)) is not None:
         return LabelKeys().key(name)
     return load_configuration().labels.keys().key(name)
-
-
-def _ago(span: timedelta) -> datetime:
-    try:
-        return utc_now() - span
-    except OverflowError as error:
-        raise click.BadParameter("that is before the calendar begins", param_hint="--older-than") from error
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -219,28 +221,20 @@ async def open_records(*, released: bool = True) -> AsyncGenerator[RecordStore, 
 
 
 @asynccontextmanager
-async def open_source(
-    url: str | None, *, released: bool = True
-) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
-    """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
+async def stream_records(
+    query: RecordQuery, source: Literal["store", "lake"], url: str | None
+) -> AsyncGenerator[AsyncIterator[Record], None]:
+    """Yield the matching records of the store or lake of the daemon at a URL or, without one, of this host."""
     if url is not None:
-        async with daemon_at(url) as daemon:
-            yield daemon
-        return
-    async with open_records(released=released) as store:
-        yield StoredRecords(store)
-
-
-@asynccontextmanager
-async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[AsyncIterator[Record], None]:
-    """Yield the matching records of the lake of the daemon at a URL or, without one, of this host."""
-    if url is not None:
-        async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
+        async with daemon_at(url) as daemon, daemon.stream(query, source) as records:
             yield records
-        return
-    with open_lake(load_configuration()) as lake:
-        async with lake.stream(query) as pages, aclosing(decode_pages(pages)) as records:
+    elif source == "store":
+        async with open_records(released=query.released) as store, StoredRecords(store).stream(query) as records:
             yield records
+    else:
+        with open_lake(load_configuration()) as lake:
+            async with lake.stream(query) as pages, aclosing(decode_pages(pages)) as records:
+                yield records
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """``auditord records``: list and export records, beside a running daemon or without one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -14,15 +14,13 @@ from auditord.cli.installation import run_async
 from auditord.cli.record_listing import (
     Export,
     export_of,
-    lake_records,
     listing_options,
     open_records,
-    open_source,
     query_of,
+    stream_records,
     write_records,
 )
 from auditord.cli.tables import new_table, print_table
-from auditord.store import Difference
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say, write
 
@@ -52,7 +50,7 @@ def records_command(  # Any: click's values
     *,
     differences: bool,
     include: str | None,
-    source: str,
+    source: Literal["store", "lake"],
     url: str | None,
     **chosen: Any,
 ) -> None:
@@ -75,43 +73,35 @@ def records_command(  # Any: click's values
     if differences:
         run_async(_print_differences, chosen["form"])
     else:
-        run_async(_export_lake if source == "lake" else _export, query, export_of(**chosen), url)
+        run_async(_export, query, source, export_of(**chosen), url)
 
 
-async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with open_source(url, released=query.released) as source, source.stream(query) as records:
+async def _export(query: RecordQuery, source: Literal["store", "lake"], export: Export, url: str | None) -> None:
+    async with stream_records(query, source, url) as records:
         await write_records(records, query, export)
 
 
-async def _export_lake(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with lake_records(query, url) as records:
-        await write_records(records, query, export)
-
-
-async def _print_differences(chosen: str) -> None:
+async def _print_differences(form: str) -> None:
+    table, count = new_table("seen (UTC)", "from", "record", "value", "stored", "offered"), 0
     async with open_records() as store, store.differences() as differences:
-        if chosen == "table":
-            _print_table([difference async for difference in differences])
-            return
-        async for difference in differences:
-            stored = "null" if difference.stored is None else difference.stored.decode()
-            seen_at, offered = difference.seen_at.isoformat(), difference.offered.decode()
-            write(f'{{"seen_at":"{seen_at}","stored":{stored},"offered":{offered}}}\n')
-
-
-def _print_table(differences: Sequence[Difference]) -> None:
-    table = new_table("seen (UTC)", "from", "record", "value", "stored", "offered")
-    for each in differences:
-        head = [f"{each.seen_at:%Y-%m-%d %H:%M:%S}", each.principal or "", each.record_id]
-        stored = {} if each.stored is None else _flatten(each.stored)
-        offered = _flatten(each.offered)
-        differing = [name for name in {**stored, **offered} if stored.get(name) != offered.get(name)]
-        for name in differing or ["order"]:
-            absent = "in the lake" if each.stored is None else ""
-            table.add_row(*head, name, stored.get(name, absent), offered.get(name, ""))
-            head = ["", "", ""]
-    print_table(table)
-    say(f"{len(differences)} differences", err=True)
+        async for each in differences:
+            count += 1
+            if form != "table":
+                stored_text = "null" if each.stored is None else each.stored.decode()
+                seen_at, offered_text = each.seen_at.isoformat(), each.offered.decode()
+                write(f'{{"seen_at":"{seen_at}","stored":{stored_text},"offered":{offered_text}}}\n')
+                continue
+            head = [f"{each.seen_at:%Y-%m-%d %H:%M:%S}", each.principal or "", each.record_id]
+            stored = {} if each.stored is None else _flatten(each.stored)
+            offered = _flatten(each.offered)
+            differing = [name for name in {**stored, **offered} if stored.get(name) != offered.get(name)]
+            for name in differing or ["order"]:
+                absent = "in the lake" if each.stored is None else ""
+                table.add_row(*head, name, stored.get(name, absent), offered.get(name, ""))
+                head = ["", "", ""]
+    if form == "table":
+        print_table(table)
+        say(f"{count} differences", err=True)
 
 
 def _flatten(text: bytes) -> dict[str, str]:

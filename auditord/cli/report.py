@@ -56,14 +56,11 @@ _WITHOUT_DIGITS: Final = 1_000
 def format_figure(figure: Figure, measure: Measure) -> str:
     """Return a figure as text; ``-`` without a value."""
     value = figure.value
-    return "-" if value is None else text(value, _digits(value, measure))
-
-
-def _digits(value: Fraction, measure: Measure) -> int:
-    """Return the number of decimals: few, but enough that no small value is shown as zero."""
-    if not measure.unit or abs(value) >= _WITHOUT_DIGITS or not value:
-        return 0
-    return 1 if abs(value) >= 1 else 3
+    if value is None:
+        return "-"
+    # few decimals, but enough that no small value is shown as zero
+    is_whole = not measure.unit or abs(value) >= _WITHOUT_DIGITS or not value
+    return text(value, 0 if is_whole else 1 if abs(value) >= 1 else 3)
 
 
 def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
@@ -124,6 +121,55 @@ class Answered(msgspec.Struct, frozen=True):
     pledges: Sequence[Pledge]
 
 
+_OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (  # Any: click's commands
+    click.option(
+        "--from",
+        "since",
+        type=LOCAL_PERIOD_INSTANT,
+        help="Only records that stopped at or after this time, instead of a period.",
+    ),
+    click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped before this time."),
+    click.option(
+        "--timezone",
+        "zone",
+        type=ZONE,
+        help="Time zone of days, months and periods, such as Europe/Berlin; default: ui.timezone, with --url UTC.",
+    ),
+    click.option(
+        "--filter",
+        "filters",
+        multiple=True,
+        metavar="LABEL=VALUE",
+        help="Only records with this site, group, user or value of a meta key; LABEL= selects records without one. "
+        "Repeat it to require several.",
+    ),
+    click.option(
+        "--where",
+        "among",
+        default="",
+        metavar="QUERY",
+        help="Only records with these filters of the API, such as 'component[Cores][gte]=64&runtime[gte]=60'.",
+    ),
+    click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
+    click.option(
+        "--co2-per-kwh",
+        type=click.FloatRange(min=0),
+        metavar="KG",
+        help="kg of CO2 per kWh, for the measure co2; default: ui.co2_per_kwh.",
+    ),
+    click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
+    token_file_option,
+    ca_option,
+    click.option(
+        "--source",
+        type=click.Choice(["store", "lake"]),
+        default="store",
+        show_default=True,
+        help="Sum up the records of the store, or those of the lake as of its last commit.",
+    ),
+)
+
+
 def report_options(default_period: str) -> Callable[[F], F]:
     """Return a decorator that gives a command the common options as one argument ``options``."""
 
@@ -134,83 +180,19 @@ def report_options(default_period: str) -> Callable[[F], F]:
             values = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
             return command(**chosen, options=ReportOptions(filters=filters, **values))
 
-        for option in reversed(_options(default_period)):
-            wrapper = option(wrapper)
-        return wrapper  # type: ignore[return-value] # click looks at its options, not at its type
-
-    return decorate
-
-
-def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: click's commands
-    return (
-        click.option(
+        choose_period = click.option(
             "--period",
             type=click.Choice(list(PERIODS)),
             default=default_period,
             show_default=True,
             metavar="PERIOD",
             help=f"{', '.join(PERIODS)}.",
-        ),
-        click.option(
-            "--from",
-            "since",
-            type=LOCAL_PERIOD_INSTANT,
-            help="Only records that stopped at or after this time, instead of a period.",
-        ),
-        click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped before this time."),
-        click.option(
-            "--timezone",
-            "zone",
-            type=ZONE,
-            help="Time zone of days, months and periods, such as Europe/Berlin; default: ui.timezone, with --url UTC.",
-        ),
-        click.option(
-            "--filter",
-            "filters",
-            multiple=True,
-            metavar="LABEL=VALUE",
-            help="Only records with this site, group, user or value of a meta key; LABEL= selects records without one. "
-            "Repeat it to require several.",
-        ),
-        click.option(
-            "--where",
-            "among",
-            default="",
-            metavar="QUERY",
-            help="Only records with these filters of the API, such as 'component[Cores][gte]=64&runtime[gte]=60'.",
-        ),
-        click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
-        click.option(
-            "--co2-per-kwh",
-            type=click.FloatRange(min=0),
-            metavar="KG",
-            help="kg of CO2 per kWh, for the measure co2; default: ui.co2_per_kwh.",
-        ),
-        click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
-        token_file_option,
-        ca_option,
-        click.option(
-            "--source",
-            type=click.Choice(["store", "lake"]),
-            default="store",
-            show_default=True,
-            help="Sum up the records of the store, or those of the lake as of its last commit.",
-        ),
-    )
+        )
+        for option in reversed((choose_period, *_OPTIONS)):
+            wrapper = option(wrapper)
+        return wrapper  # type: ignore[return-value] # click looks at its options, not at its type
 
-
-def _window(options: ReportOptions, now: datetime) -> Window:
-    """Return the window in the time zone of ``now``."""
-    named, zone = PERIODS[options.period](now), now.tzinfo
-    since, until = (  # a date is midnight in the zone
-        None if each is None else each.replace(tzinfo=zone) if each.tzinfo is None else each.astimezone(zone)
-        for each in (options.since, options.until)
-    )
-    if since is None and until is None:
-        return named
-    window = (since or named.start, until or max(named.stop, since or named.stop))
-    check_period(*window)
-    return Window(*window)
+    return decorate
 
 
 def query_report(
@@ -247,8 +229,18 @@ def query_report(
 
 
 def _in_zone(question: Question, options: ReportOptions, zone: str) -> Question:
-    now = utc_now().astimezone(zone_named(zone))
-    return replace(question, window=_window(options, now), zone=zone, now=now)
+    there = zone_named(zone)
+    now = utc_now().astimezone(there)
+    window = PERIODS[options.period](now)
+    since, until = (  # a date is midnight in the zone
+        None if each is None else each.replace(tzinfo=there) if each.tzinfo is None else each.astimezone(there)
+        for each in (options.since, options.until)
+    )
+    if since is not None or until is not None:
+        begin = since or window.start
+        window = Window(begin, until or max(window.stop, begin))
+        check_period(window.start, window.stop)
+    return replace(question, window=window, zone=zone, now=now)
 
 
 def _intensity(*said: float | Decimal | None) -> Fraction | None:
@@ -569,25 +561,22 @@ def top_command(*, form: str, label: str, limit: int, measures: tuple[str, ...],
 
 def _print(form: str, options: ReportOptions, answer: Answered, most: int | None) -> None:
     OUTPUTS[form](answer, most)
+    window = answer.report.question.window
     for key in missing_labels(answer.report):
-        say(f"remark: none of these records has the label {key}{_describe_labels(options, answer)}", err=True)
+        labels: Sequence[str] = ()
+        if options.source == "store" and window is not None:
+            query = RecordQuery(match_stopped(window), Order(SortField.STOP, descending=True), _RECENT)
+            labels = run_async(_list_labels, query, options)
+        others = f"; they have {', '.join(map(escape, labels))}" if labels else ""
+        say(f"remark: none of these records has the label {key}{others}", err=True)
     for remark in remarks(answer.report.question, [row.total for row in answer.report.rows]):
         say(f"remark: {remark}", err=True)
     if has_implausible(answer.report):
         say("remark: an efficiency above 150 %: see auditord records --implausible", err=True)
 
 
-def _describe_labels(options: ReportOptions, answer: Answered) -> str:
-    """Return the labels of the last records of the period as a phrase; empty for the lake."""
-    window = answer.report.question.window
-    if options.source == "lake" or window is None:
-        return ""
-    query = RecordQuery(match_stopped(window), Order(SortField.STOP, descending=True), _RECENT)
-    labels = run_async(_list_labels, query, options)
-    return f"; they have {', '.join(map(escape, labels))}" if labels else ""
-
-
 async def _list_labels(query: RecordQuery, options: ReportOptions) -> Sequence[str]:
+    """Return the labels of the records."""
     async with AsyncExitStack() as stack:
         if options.url is not None:
             opened = (await stack.enter_async_context(_at_server(options))).stream(query)

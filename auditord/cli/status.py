@@ -16,11 +16,9 @@ from auditord.cli.daemons import connect, daemon_at, url_option
 from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.merging import CONTROL_FILE, Place
-from auditord.database.memory import HeldTurn
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.store.protocol import KnownDaemon
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time, parse_time
@@ -50,7 +48,7 @@ def status_command(*, output: str, everywhere: bool, watch: bool, url: str | Non
         raise click.UsageError("--all reads the database of this configuration and asks no daemon: leave --url out")
     if watch and output == "json":
         raise click.UsageError("--watch is for a terminal: leave --watch or --output json out")
-    look = _look_at_all if everywhere else partial(_look, url)
+    look: Callable[[], Any] = partial(run_async, _look_at_all) if everywhere else partial(run_async, _look, url)
     show = print_all if everywhere else print_status
     if watch:
         with suppress(KeyboardInterrupt):
@@ -82,37 +80,25 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
         time.sleep(_BETWEEN_LOOKS)
 
 
-def _look_at_all() -> Any:  # Any: JSON
-    return run_async(look_at_all, load_place())
-
-
-def _look(url: str | None) -> Any:  # Any: JSON
-    return run_async(_ask, url) if url else _look_here()
-
-
-def _look_here() -> dict[str, Any]:  # Any: JSON
+async def _look(url: str | None) -> dict[str, Any]:  # Any: JSON
+    if url:
+        async with daemon_at(url) as daemon:
+            return {"running": True, "url": url, **await _live(daemon)}
     place = load_place()
-    backups = {task: each.made_at for task, each in last_backups(place.state_dir).items()}
+    async with connect(place.state_dir / CONTROL_FILE) as owner:
+        state = await (_read_files(place) if owner is None else _live(owner))
     return {
-        **run_async(_look_at, place),
+        "running": owner is not None,
+        "state_dir": str(place.state_dir),
+        **state,
         "backups": {
-            task: {"made_at": format_time(made_at), "age_seconds": int((utc_now() - made_at).total_seconds())}
-            for task, made_at in backups.items()
+            task: {
+                "made_at": format_time(backup.made_at),
+                "age_seconds": int((utc_now() - backup.made_at).total_seconds()),
+            }
+            for task, backup in last_backups(place.state_dir).items()
         },
     }
-
-
-async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
-    async with daemon_at(url) as daemon:
-        return {"running": True, "url": url, **await _live(daemon)}
-
-
-async def _look_at(place: Place) -> dict[str, Any]:  # Any: JSON
-    where = {"state_dir": str(place.state_dir)}
-    async with connect(place.state_dir / CONTROL_FILE) as daemon:
-        if daemon is not None:
-            return {"running": True, **where, **await _live(daemon)}
-    return {"running": False, **where, **await _read_files(place)}
 
 
 # -- a running daemon -------------------------------------------------------------------------------------------------
@@ -125,7 +111,17 @@ async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
         "status": health.status,
         "errors": [part.error for part in (health.store, health.spool) if part.error],
         "records": health.records,
-        "instances": [_live_instance(each) for each in known if each.section != "senders"],
+        "instances": [
+            {
+                **_live_sender(each),
+                "running": each.running,
+                "next_run": each.next_run,
+                "last_run": each.last_started,
+                **_counts(next(iter(each.last_runs), None)),
+            }
+            for each in known
+            if each.section != "senders"
+        ],
         "turns": [{"task": each.name, **msgspec.to_builtins(each.turn)} for each in known if each.turn is not None],
         "senders": [_live_sender(each) for each in known if each.section == "senders"],
         "queues": {
@@ -135,12 +131,6 @@ async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
         "quarantine": {f"{each.task} ({each.stage})": each.entries for each in health.quarantine},
         "gaps": health.gaps,
     }
-
-
-def _live_instance(instance: "Instance") -> dict[str, Any]:  # Any: JSON
-    times = {"next_run": instance.next_run, "last_run": instance.last_started}
-    last = next(iter(instance.last_runs), None)
-    return {**_live_sender(instance), "running": instance.running, **times, **_counts(last)}
 
 
 def _live_sender(instance: "Instance") -> dict[str, Any]:  # Any: JSON
@@ -216,7 +206,7 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
 
 
-async def look_at_all(place: Place) -> Sequence[dict[str, Any]]:  # Any: JSON
+async def _look_at_all() -> Sequence[dict[str, Any]]:  # Any: JSON
     """Return the daemons that use the configured record store, as they registered themselves there.
 
     Raises:
@@ -224,27 +214,25 @@ async def look_at_all(place: Place) -> Sequence[dict[str, Any]]:  # Any: JSON
     """
     from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 needed only here
 
-    async with open_store_for_reading(place.store) as store:
+    async with open_store_for_reading(load_place().store) as store:
         daemons, turns = await store.daemons(utc_now()), await store.turns()
-    return [_as_json(each, turns) for each in daemons]
-
-
-def _as_json(daemon: KnownDaemon, turns: Sequence[HeldTurn]) -> dict[str, Any]:  # Any: JSON
-    state = daemon.state
-    return {
-        "host": state.host,
-        "process": state.process,
-        "state_dir": state.state_dir,
-        "version": state.version,
-        "state": "ended" if state.ended else "running" if daemon.is_running else "silent",
-        "seen_seconds_ago": int(daemon.age.total_seconds()),
-        "started": format_time(state.started_at),
-        "queued": state.queued,
-        "oldest": None if state.oldest is None else format_time(state.oldest),
-        "quarantined": state.quarantined,
-        "turns": [turn.task for turn in turns if (turn.host, turn.process) == (state.host, state.process)],
-        "spool_id": state.spool_id,
-    }
+    return [
+        {
+            "host": (state := daemon.state).host,
+            "process": state.process,
+            "state_dir": state.state_dir,
+            "version": state.version,
+            "state": "ended" if state.ended else "running" if daemon.is_running else "silent",
+            "seen_seconds_ago": int(daemon.age.total_seconds()),
+            "started": format_time(state.started_at),
+            "queued": state.queued,
+            "oldest": _time(state.oldest),
+            "quarantined": state.quarantined,
+            "turns": [turn.task for turn in turns if (turn.host, turn.process) == (state.host, state.process)],
+            "spool_id": state.spool_id,
+        }
+        for daemon in daemons
+    ]
 
 
 def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
@@ -274,7 +262,9 @@ def print_status(status: Mapping[str, Any]) -> None:  # Any: JSON
         column.whole = True  # "5 min ago" stays on one line; names wrap
     for run in status["instances"]:
         times = (distance(run["last_run"], now) or "never", distance(run["last_success"], now) or "never")
-        table.add_row(run["task"], run["kind"], *times, _next(run, now), str(run["records"]))
+        following = "running now" if run["running"] else distance(run["next_run"], now)
+        following = "not enabled" if run["enabled"] is False else following
+        table.add_row(run["task"], run["kind"], *times, following, str(run["records"]))
     print_table(table)
 
 
@@ -306,12 +296,6 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
 
 def _failures(run: Mapping[str, Any]) -> str:  # Any: JSON
     return f"{counted(run['failures'], 'failure')}: {run['error']}"
-
-
-def _next(run: Mapping[str, Any], now: datetime) -> str:  # Any: JSON
-    if run["enabled"] is False:
-        return "not enabled"
-    return "running now" if run["running"] else distance(run["next_run"], now)
 
 
 def distance(moment: str | None, now: datetime) -> str:

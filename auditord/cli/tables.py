@@ -68,7 +68,10 @@ class Table:
         for cells, bold in rows:
             folded = [_fold(cell, limit, most is not None) for cell, limit in zip(cells, limits, strict=True)]
             for parts in zip_longest(*folded, fillvalue=""):
-                aligned = map(_align, parts, limits, self.columns)
+                aligned: list[str] = []
+                for part, limit, column in zip(parts, limits, self.columns, strict=True):
+                    blanks = " " * (limit - _width(part))
+                    aligned.append(blanks + part if column.right else part + blanks)
                 yield _GAP.join(aligned).rstrip(), bold
 
 
@@ -100,11 +103,6 @@ def _fold(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 
         return [text]
     narrow = limit if len(text) == _width(text) else max(limit // 2, 1)  # a letter may take two columns
     return wrap(text, max(narrow, 1), break_long_words=whole, break_on_hyphens=False) or [""]
-
-
-def _align(part: str, limit: int, column: Column) -> str:
-    blanks = " " * (limit - _width(part))
-    return blanks + part if column.right else part + blanks
 
 
 def _width(text: str) -> int:

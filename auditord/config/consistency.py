@@ -1,7 +1,7 @@
 """Faults across sections: open access, duplicate names, jobs that would be counted twice."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -9,43 +9,31 @@ from msgspec.structs import replace
 from auditord.config.documents import Document
 from auditord.config.faults import fault, suggestion
 from auditord.config.kinds import InstalledKinds
-from auditord.config.listen import TcpListen, UnixListen, to_option
+from auditord.config.listen import TcpListen, to_option
 from auditord.config.model import Configuration, kind_of, source_of
 from auditord_hookspecs import InstanceConfig
 
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
     """Return a line per fault."""
-    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
-    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
-    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
-    prefixes = {name: prefix for name, prefix in found.items() if prefix}
     return [
         *exposures(configuration, document),
-        *_find_shared_names(configuration, document),
-        *_find_wrong_names(configuration, prefixes, document),
-        *_find_shared_prefixes(configuration, prefixes, document),
-        *_find_self_feeding(configuration, document),
-        *_find_unknown_roles(configuration, kinds, document),
+        *_find_repeated_jobs(configuration, kinds, document),
+        *_find_wrong_instances(configuration, kinds, document),
     ]
 
 
-def _find_shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
-    """Yield faults for equal names of a collector and a plugin: state, metrics and log use the name."""
+def _find_wrong_instances(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
     for name in configuration.plugins:
-        if name in configuration.collectors:
+        if name in configuration.collectors:  # state, metrics and log use the name
             where = document.origin(("collectors", name))
             yield fault(document, ("plugins", name), f"a collector has the same name ({where}): choose another one")
 
-
-def _find_self_feeding(configuration: Configuration, document: Document) -> Iterator[str]:
     for name, sender in configuration.senders.items():
         if kind_of(sender) == "local" and source_of(sender) != "collectors":
             text = "records from the API are already in the record store: set it to collectors, or remove it"
             yield fault(document, ("senders", name, "from"), text)
 
-
-def _find_unknown_roles(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
     known = configuration.access.known_roles()
     for name, config in configuration.authenticators.items():
         kind = kinds.authenticators[kind_of(config)]
@@ -75,7 +63,14 @@ def _first_source(name: str, collectors: Mapping[str, InstanceConfig]) -> str:
     return chain[-1]
 
 
-def _find_wrong_names(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+def _find_repeated_jobs(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
+    """Yield faults for collectors whose records could have the same ids, or two ids for one job."""
+    prefixes: dict[str, str] = {}
+    for name, config in configuration.collectors.items():
+        read = kinds.collectors[kind_of(config)].prefix
+        if config.enabled and read is not None and (prefix := read(config)):
+            prefixes[name] = prefix
+
     for name, prefix in prefixes.items():
         other = _same_source(configuration.collectors[name])
         path = ("collectors", name, "same_source_as")
@@ -86,10 +81,6 @@ def _find_wrong_names(configuration: Configuration, prefixes: Mapping[str, str],
             text = f"the record prefixes differ ('{prefix}' here, '{prefixes[other]}' in collectors.{other})"
             yield fault(document, path, f"{text}: use the same one, or each job would be counted twice")
 
-
-def _find_shared_prefixes(
-    configuration: Configuration, prefixes: Mapping[str, str], document: Document
-) -> Iterator[str]:
     first: dict[str, str] = {}
     for name, prefix in prefixes.items():
         source = _first_source(name, configuration.collectors)
@@ -121,27 +112,23 @@ these two lines in the section api, to remove the address or to allow it:
 def exposures(configuration: Configuration, document: Document) -> Iterator[str]:
     """Yield a fault for the first exposed address, unless the configuration allows insecure access."""
     api = configuration.api
-    if api.enabled and not api.allow_insecure:
-        has_login = any(each.enabled for each in configuration.authenticators.values())
-        texts = [*_beyond_this_host(api.listen, has_login=has_login), *_beside_tls(api.listen)]
-        yield from (fault(document, ("api", "listen"), text) for text in texts[:1])
-
-
-def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, has_login: bool) -> Iterator[str]:
-    for each in listen:
-        if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not has_login):
-            closed = [replace(other, host="127.0.0.1") if other == each else other for other in listen]
-            yield _REFUSAL.format(
+    if not api.enabled or api.allow_insecure:
+        return
+    has_login = any(each.enabled for each in configuration.authenticators.values())
+    addresses = [each for each in api.listen if isinstance(each, TcpListen)]
+    for each in addresses:
+        if not each.is_loopback and (each.tls is None or not has_login):
+            closed = [replace(each, host="127.0.0.1") if other == each else other for other in api.listen]
+            text = _REFUSAL.format(
                 address=each,
                 lacking="no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login",
                 danger=_UNENCRYPTED if has_login else _OPEN_TO_ALL,
                 listen=", ".join(json.dumps(to_option(other)) for other in closed),
             )
-
-
-def _beside_tls(listen: Sequence[TcpListen | UnixListen]) -> Iterator[str]:
-    secure = next((each for each in listen if isinstance(each, TcpListen) and each.tls is not None), None)
-    for each in listen:
-        if isinstance(each, TcpListen) and each.tls is None and secure is not None:
-            others = ", ".join(json.dumps(to_option(other)) for other in listen if other != each)
-            yield _BESIDE.format(address=each, secure=secure, others=others)
+            yield fault(document, ("api", "listen"), text)
+            return
+    secure = next((each for each in addresses if each.tls is not None), None)
+    plain = next((each for each in addresses if each.tls is None), None)
+    if secure is not None and plain is not None:
+        others = ", ".join(json.dumps(to_option(other)) for other in api.listen if other != plain)
+        yield fault(document, ("api", "listen"), _BESIDE.format(address=plain, secure=secure, others=others))

@@ -79,14 +79,10 @@ def _inner(root: Schema, section: Schema, values: Any, key: str | int) -> Iterat
         if isinstance(key, int):
             each = variant.get("items")
         else:
-            each = variant.get("properties", {}).get(key) or _find_member(variant)
+            members = [*variant.get("patternProperties", {}).values(), variant.get("additionalProperties")]
+            each = variant.get("properties", {}).get(key) or members[0]
         if is_section(each):
             yield each
-
-
-def _find_member(variant: Schema) -> Any:
-    patterns = variant.get("patternProperties", {})
-    return next(iter(patterns.values()), variant.get("additionalProperties"))
 
 
 def _variants(root: Schema, section: Schema, values: Any) -> Iterator[Schema]:
@@ -218,16 +214,14 @@ class _Writer(msgspec.Struct, frozen=True):
             return ()
         *enclosing, last = details["loc"]
         for depth, key in enumerate(enclosing):
-            if _holds(values, key) and not self._is_tag(details["loc"], depth):
+            # The kind follows the instance's name if there are several kinds.
+            is_kind = depth == 2 and len(self.models.get(str(details["loc"][0]), {})) > 1  # noqa: PLR2004
+            if _holds(values, key) and not is_kind:
                 path.append(key)
                 values = cast("Any", values)[key]  # _holds has checked the key or position
         if last != "[key]" and (_holds(values, last) or details["type"] in {"missing", "extra_forbidden"}):
             path.append(last)
         return tuple(path)
-
-    def _is_tag(self, location: Path, depth: int) -> bool:
-        """Return whether a part of the location is a kind: it follows the instance's name if there are several."""
-        return depth == 2 and len(self.models.get(str(location[0]), {})) > 1  # noqa: PLR2004 section, name, kind
 
     def _kind(self, path: Path) -> str:
         section, instance, _ = path
@@ -239,16 +233,14 @@ class _Writer(msgspec.Struct, frozen=True):
         remedy = "" if "did you mean" in meant else ": install a package that has it (auditord hooks lists them)"
         return f"no installed hook module has the kind '{written}'{meant}{remedy}"
 
-    def _elsewhere(self, option: str) -> str:
-        places = places_of(self.schema, option)
-        return f" here; there is {' and '.join(places)}" if 0 < len(places) <= _FEW else ""
-
     def _text(self, details: ErrorDetails, path: Path) -> str:
         context = details.get("ctx", {})
         match details["type"]:
             case "extra_forbidden":
+                option, places = str(path[-1]), places_of(self.schema, str(path[-1]))
+                elsewhere = f" here; there is {' and '.join(places)}" if 0 < len(places) <= _FEW else ""
                 allowed = options_at(self.schema, self.document.values, path[:-1])
-                return f"there is no such option{self._elsewhere(str(path[-1]))}{suggestion(str(path[-1]), allowed)}"
+                return f"there is no such option{elsewhere}{suggestion(option, allowed)}"
             case "missing":
                 return "this option is required"
             case "value_error":
@@ -271,11 +263,7 @@ def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
     message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
     remedy = "; to write it as text, put it in quotes" if details["type"] == "string_type" else ""
-    return f"{message}{quoted}{_suggest(details)}{remedy}"
-
-
-def _suggest(details: ErrorDetails) -> str:
-    """Return the most similar allowed value."""
-    allowed = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
-    likely = get_close_matches(str(details["input"]).lower(), {each.lower() for each in allowed}, n=1)
-    return f"; did you mean '{next(each for each in allowed if each.lower() == likely[0])}'?" if likely else ""
+    allowed = {each.lower(): each for each in re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))}
+    likely = get_close_matches(str(details["input"]).lower(), allowed, n=1)
+    meant = f"; did you mean '{allowed[likely[0]]}'?" if likely else ""
+    return f"{message}{quoted}{meant}{remedy}"

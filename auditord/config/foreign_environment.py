@@ -46,7 +46,9 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
             _log.warning("%s: ignored, because %s is set; remove it", variables, ours)
             continue
         if variables:
-            shown = _show(option, value)
+            shown = value if isinstance(value, str) else json.dumps(value)
+            if option == _SECRET:  # never show the secret; a reference to a file is better than a variable
+                shown = "file:/path"
             _log.warning(
                 "%s: accepted as a variable of %s; set %s=%s instead", variables, translated.origin, ours, shown
             )
@@ -59,9 +61,3 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
             *(variable, translated.origin),
         )
     return document
-
-
-def _show(option: str, value: Any) -> str:  # Any: as the configuration has it
-    if option == _SECRET:
-        return "file:/path"  # never show the secret; a reference to a file is better than a variable
-    return value if isinstance(value, str) else json.dumps(value)

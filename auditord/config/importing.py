@@ -49,22 +49,29 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
     Raises:
         ConfigurationError: a file cannot be read or is of no known component, or two files claim one instance.
     """
-    documents = {file: _document(file) for file in files}
+    documents: dict[Path, FileDocument] = {}
+    for file in files:
+        documents[file] = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
+        if not documents[file]:
+            raise ConfigurationError(f"{file} sets nothing: it is empty, or contains only comments")
     sources = [_import_file(file, documents, kinds) for file in documents]
-    _refuse_collisions(sources)
+    first: dict[str, _Source] = {}
+    faults: list[str] = []
     values: dict[str, Any] = {}
     for source in sources:
         for path, value in source.imported.sections.items():
-            _put(values, _split(path), value)
+            other = first.setdefault(path, source)
+            if path.startswith(("collectors.", "plugins.")) and other.imported.sections[path] != value:
+                faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, and rename one")
+            *sections, option = path.split(".")
+            section = values
+            for key in sections:
+                section = section.setdefault(key, {})
+            section.setdefault(option, value)
+    if faults:
+        raise refusal(faults)
     head = "".join(f"# {line}\n" for line in _head(sources).splitlines())
     return head + to_yaml(values, Remarks(above=_remarks(sources)))
-
-
-def _document(file: Path) -> FileDocument:
-    document = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
-    if not document:
-        raise ConfigurationError(f"{file} sets nothing: it is empty, or contains only comments")
-    return document
 
 
 def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: InstalledKinds) -> _Source:
@@ -152,49 +159,24 @@ def _drop_level(imported: ImportedConfig) -> ImportedConfig:
     return replace(imported, sections=sections, comments=comments, dropped={**imported.dropped, "log_level": reason})
 
 
-def _refuse_collisions(sources: Sequence[_Source]) -> None:
-    """Raise ConfigurationError if two files set an option of an instance to different values."""
-    first: dict[str, _Source] = {}
-    faults: list[str] = []
-    for source in sources:
-        for path, value in source.imported.sections.items():
-            other = first.setdefault(path, source)
-            if path.startswith(("collectors.", "plugins.")) and other.imported.sections[path] != value:
-                faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, and rename one")
-    if faults:
-        raise refusal(faults)
-
-
-def _split(path: str) -> tuple[str, ...]:
-    return tuple(path.split("."))
-
-
-def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for key in path[:-1]:
-        values = values.setdefault(key, {})
-    values.setdefault(path[-1], value)
-
-
 def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
     """Return the remarks by path. A repeated remark refers to the first option with the same text."""
     texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
     first: dict[str, str] = {}
     for path in (path for source in sources for path in source.imported.comments):
         first.setdefault(texts[path], path)
-    return {_split(path): text if first[text] == path else f"see {first[text]}" for path, text in texts.items()}
+    return {
+        tuple(path.split(".")): text if first[text] == path else f"see {first[text]}" for path, text in texts.items()
+    }
 
 
 def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
     lines += dict.fromkeys(note for source in sources for note in source.imported.notes)
     for source in sources:
-        lines += [f"Not imported from {source.file}:"] if source.imported.dropped else []
-        lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]
+        options_by_reason: dict[str, list[str]] = {}
+        for option, reason in source.imported.dropped.items():
+            options_by_reason.setdefault(reason, []).append(option)
+        lines += [f"Not imported from {source.file}:"] if options_by_reason else []
+        lines += [f"  {', '.join(options)}: {reason}" for reason, options in options_by_reason.items()]
     return "\n".join(lines)
-
-
-def _by_reason(source: _Source) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
-    for option, reason in source.imported.dropped.items():
-        found.setdefault(reason, []).append(option)
-    return found

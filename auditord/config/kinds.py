@@ -1,7 +1,7 @@
 """The kinds of the installed hook modules, and the configuration models of their instances."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union
@@ -81,19 +81,21 @@ class InstalledKinds(msgspec.Struct, frozen=True):
 
 def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     """Return remarks, one line each, with their place in the configuration."""
-    return [
-        *_unshown_users(configuration),
-        *_many_labels(configuration),
-        *_find_undelivered(configuration, kinds),
-        *_find_unmade(configuration, kinds),
-        *(
-            f"{section}.{name}: {remark}"
-            for section, installed in (("collectors", kinds.collectors), ("plugins", kinds.plugins))
-            for name, config in getattr(configuration, section).items()
-            if config.enabled and (say := installed[kind_of(config)].remarks) is not None
-            for remark in say(config)
-        ),
-    ]
+    found: list[str] = []
+    wants_users = "RecordCountPerUser" in configuration.metrics.database.metrics
+    if wants_users and not any(each.enabled for each in configuration.authenticators.values()):
+        text = "RecordCountPerUser is left out, because every client could see it: add an authenticator"
+        found.append(f"metrics.database.metrics: {text}")
+    if (count := len(configuration.ui.labels)) > MANY_LABELS:
+        text = f"roll-ups are kept for {count} labels, and each costs time and disk for every record: choose those that"
+        found.append(f"ui.labels: {text} the Usage page needs, at most {MANY_LABELS}")
+    found += _find_undelivered(configuration, kinds)
+    found += _find_unmade(configuration, kinds)
+    for section, installed in (("collectors", kinds.collectors), ("plugins", kinds.plugins)):
+        for name, config in getattr(configuration, section).items():
+            if config.enabled and (list_remarks := installed[kind_of(config)].remarks) is not None:
+                found += [f"{section}.{name}: {remark}" for remark in list_remarks(config)]
+    return found
 
 
 def needed(configuration: Configuration, kinds: InstalledKinds) -> Mapping[str, Sequence[str]]:
@@ -157,22 +159,6 @@ def in_either_form(name: str) -> str:
     return f"{name} or {TOTALS[name]}" if name in TOTALS else name
 
 
-def _unshown_users(configuration: Configuration) -> list[str]:
-    wanted = "RecordCountPerUser" in configuration.metrics.database.metrics
-    if not wanted or any(each.enabled for each in configuration.authenticators.values()):
-        return []
-    text = "RecordCountPerUser is left out, because every client could see it: add an authenticator"
-    return [f"metrics.database.metrics: {text}"]
-
-
-def _many_labels(configuration: Configuration) -> list[str]:
-    count = len(configuration.ui.labels)
-    if count <= MANY_LABELS:
-        return []
-    text = f"roll-ups are kept for {count} labels, and each costs time and disk for every record: choose those that"
-    return [f"ui.labels: {text} the Usage page needs, at most {MANY_LABELS}"]
-
-
 def list_audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     """Return the enabled collectors that have an inventory of their source."""
     return [
@@ -195,12 +181,7 @@ def why_not_audited(kind: CollectorKind[Any], config: InstanceConfig) -> str | N
 def make_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
     """Return all enabled transforms as one, in the order of the configuration, or None without transforms."""
     sections = [each for each in configuration.transforms.values() if each.enabled]
-    transforms = [kinds.transforms[kind_of(section)].make(section) for section in sections]
-    return _chain(transforms) if transforms else None
-
-
-def _chain(transforms: Iterable[Transform]) -> Transform:
-    steps = tuple(transforms)
+    steps = [kinds.transforms[kind_of(section)].make(section) for section in sections]
 
     def transform(record: Record) -> Record:
         changed = record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
@@ -216,7 +197,7 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
             )
         return changed
 
-    return transform
+    return transform if steps else None
 
 
 Model: TypeAlias = type[InstanceConfig]
@@ -234,14 +215,14 @@ def instance_models(kinds: InstalledKinds) -> InstanceModels:
 
 def models_in_use(models: InstanceModels, values: Mapping[str, Any]) -> InstanceModels:  # Any: what YAML holds
     """Return the models of the kinds in use. They suffice to validate a configuration without a fault."""
-    return {section: dict(_in_use(installed, values.get(section))) for section, installed in models.items()}
-
-
-def _in_use(installed: Mapping[str, Model], written: Any) -> Iterator[tuple[str, Model]]:
-    for options in written.values() if is_section(written) else ():
-        kind = options.get("kind") if is_section(options) else None
-        if isinstance(kind, str) and kind in installed:
-            yield kind, installed[kind]
+    found: dict[str, dict[str, Model]] = {section: {} for section in models}
+    for section, installed in models.items():
+        written = values.get(section)
+        for options in written.values() if is_section(written) else ():
+            kind = options.get("kind") if is_section(options) else None
+            if isinstance(kind, str) and kind in installed:
+                found[section][kind] = installed[kind]
+    return found
 
 
 def configuration_model(models: InstanceModels) -> type[Configuration]:

@@ -157,15 +157,11 @@ class LakeSection(RunConfig):
             raise ValueError(
                 "lake.engine: trino needs lake.trino: https://user@host/catalog; other engines do not use it"
             )
-        self._check_trino()
+        if self.trino is not None and (self.catalog is None or self.catalog.startswith("sqlite:")):
+            raise ValueError("Trino cannot read a catalog in SQLite: write lake.catalog: postgresql://… or https://…")
+        is_secret = self.trino_password is not None or self.trino_token is not None
+        if self.trino is not None and self.trino.startswith("http://") and is_secret:
+            raise ValueError("a password or token is sent to Trino over https only: write lake.trino: https://…")
         if self.catalog is None and self.warehouse is not None and self.warehouse.startswith("s3://"):
             raise ValueError("set lake.catalog: a warehouse in an object store has no default catalog")
         return self
-
-    def _check_trino(self) -> None:
-        if self.trino is None:
-            return
-        if self.catalog is None or self.catalog.startswith("sqlite:"):
-            raise ValueError("Trino cannot read a catalog in SQLite: write lake.catalog: postgresql://… or https://…")
-        if self.trino.startswith("http://") and (self.trino_password or self.trino_token):
-            raise ValueError("a password or token is sent to Trino over https only: write lake.trino: https://…")

@@ -119,17 +119,13 @@ def parse_listen(value: str) -> TcpListen | UnixListen:
     host, colon, port = value.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
         raise ValueError(f"'{value}' is not a listen address: {_FORMS}")
-    return TcpListen(_host(host, value), int(port))
-
-
-def _host(host: str, value: str) -> str:
     if host.startswith("[") and host.endswith("]"):
-        if not isinstance(ip_address(host[1:-1]), IPv6Address):
+        host = host[1:-1]
+        if not isinstance(ip_address(host), IPv6Address):
             raise ValueError(f"'{value}': only an IPv6 address may be in brackets")
-        return host[1:-1]
-    if ":" in host:
+    elif ":" in host:
         raise ValueError(f"'{value}': write an IPv6 address in brackets, such as [::1]:8000")
-    return host
+    return TcpListen(host, int(port))
 
 
 def to_option(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: plain values

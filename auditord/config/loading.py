@@ -127,28 +127,23 @@ def _validate(
     from auditord.config.consistency import inconsistencies  # noqa: PLC0415 imports the kinds
     from auditord.config.kinds import configuration_model, models_in_use  # noqa: PLC0415 the same
 
-    values = _with_socket(with_state_dir(document.values, environ), environ)
+    values = with_state_dir(document.values, environ)
+    api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if folder and is_section(api) and "listen" not in api:  # add a socket in systemd's RuntimeDirectory=
+        values = {**values, "api": {**api, "listen": (*DEFAULT_LISTEN, UnixListen(Path(folder, SOCKET)))}}
     context = {"resolve_secret": keep_references(resolve_secret), "labels": values.get("labels")}
     try:
         configuration = configuration_model(models_in_use(models, values)).model_validate(values, context=context)
     except ValidationError:
-        configuration = _with_all_kinds(document, values, models, context)
+        from auditord.config.faults import describe  # noqa: PLC0415 only for faults
+
+        try:  # with all kinds, so that faults name every allowed value
+            configuration = configuration_model(models).model_validate(values, context=context)
+        except ValidationError as error:
+            raise refusal(describe(error, document, models)) from error
     if faults := inconsistencies(configuration, kinds, document):
         raise refusal(faults)
     return Loaded(configuration, document)
-
-
-def _with_all_kinds(
-    document: Document, values: Mapping[str, Any], models: "InstanceModels", context: Mapping[str, Any]
-) -> Configuration:
-    """Validate again with all kinds, so that faults name every allowed value."""
-    from auditord.config.faults import describe  # noqa: PLC0415 only for faults
-    from auditord.config.kinds import configuration_model  # noqa: PLC0415 the same
-
-    try:
-        return configuration_model(models).model_validate(values, context=dict(context))
-    except ValidationError as error:
-        raise refusal(describe(error, document, models)) from error
 
 
 def read_disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
@@ -182,22 +177,10 @@ def _add_environment(
             from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds
 
             document = document.merge(read_foreign_environment(environ, document, importers))
-        return document.merge(_environment(environ, document, models))
+        if any(name.startswith(PREFIX) for name in environ):
+            from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, rarely needed
+
+            document = document.merge(read_environment(environ, document, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error
-
-
-def _environment(environ: Mapping[str, str], below: Document, models: "InstanceModels") -> Document:
-    if not any(name.startswith(PREFIX) for name in environ):
-        return Document()
-    from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, rarely needed
-
-    return read_environment(environ, below, models)
-
-
-def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Add a socket in systemd's ``RuntimeDirectory=`` to the default addresses."""
-    api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    if not folder or not is_section(api) or "listen" in api:
-        return values
-    return {**values, "api": {**api, "listen": (*DEFAULT_LISTEN, UnixListen(Path(folder, SOCKET)))}}
+    return document

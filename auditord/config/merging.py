@@ -109,9 +109,14 @@ def read_files(paths: Sequence[Path] | None) -> Document:
     document, faults = Document(), list[str]()
     for path in configuration_files(paths):
         try:
-            document = document.merge(_drop_empty_sections(read_file(path)))
+            read = read_file(path)
         except ConfigurationError as error:
             faults += str(error).splitlines()
+            continue
+        # An empty section, such as ``collectors:`` with only comments, must override nothing.
+        values = {key: value for key, value in read.values.items() if value is not None}
+        origins = {place: origin for place, origin in read.origins.items() if place and place[0] in values}
+        document = document.merge(Document(values, origins))
     if faults:
         raise refusal(faults)
     return document
@@ -138,10 +143,3 @@ def _fragments(path: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith("."))
-
-
-def _drop_empty_sections(document: Document) -> Document:
-    """Remove empty sections, such as ``collectors:`` with only comments, so that they override nothing."""
-    values = {key: value for key, value in document.values.items() if value is not None}
-    origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}
-    return Document(values, origins)

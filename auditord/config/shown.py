@@ -77,18 +77,14 @@ def _source(document: Document, path: Path) -> Any:
 def mask_secrets(value: Any) -> Any:
     """Return the value with secrets in URLs, arguments and variables hidden. Options for secrets are masked already."""
     if is_section(value):
-        return {
-            key: _hide_variables(each) if key == "environment" and is_section(each) else mask_secrets(each)
-            for key, each in value.items()
-        }
+        masked = {key: mask_secrets(each) for key, each in value.items()}
+        if is_section(variables := masked.get("environment")):
+            masked["environment"] = {name: HIDDEN if names_secret(name) else each for name, each in variables.items()}
+        return masked
     if is_list(value):
         texts = [each for each in value if isinstance(each, str)]
         return [mask_secrets(each) for each in (hide_secrets(texts) if len(texts) == len(value) else value)]
     return hide_in_text(value) if isinstance(value, str) else value
-
-
-def _hide_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: texts
-    return {name: HIDDEN if names_secret(name) else mask_secrets(each) for name, each in variables.items()}
 
 
 _EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})
@@ -155,20 +151,20 @@ def compare(running: Configuration, written: Configuration) -> Changes:
     for section in type(written).model_fields:
         before, after = getattr(running, section), getattr(written, section)
         if section in _EXCHANGEABLE | {"senders"}:
-            for name in _find_changed(before, after):
+            for name in dict.fromkeys((*before, *after)):
+                if name in before and name in after and _values(before[name]) == _values(after[name]):
+                    continue
                 fits = section in _EXCHANGEABLE or _may_be_exchanged(before.get(name), after.get(name))
                 instances += [(section, name)] if fits else []
                 restart += [] if fits else [f"{section}.{name}"]
         elif _values(before) != _values(after):
             restart.append(section)
-    paths = [(section, name) for section, name in instances] + [tuple(each.split(".")) for each in restart]
-    return Changes(list(_differences(paths, plain_values(running), plain_values(written))), instances, restart)
-
-
-def _find_changed(before: Mapping[str, InstanceConfig], after: Mapping[str, InstanceConfig]) -> Iterator[str]:
-    for name in dict.fromkeys((*before, *after)):
-        if name not in before or name not in after or _values(before[name]) != _values(after[name]):
-            yield name
+    plain_running, plain_written = plain_values(running), plain_values(written)
+    differences: list[Difference] = []
+    for path in [*instances, *(tuple(each.split(".")) for each in restart)]:
+        found = _differing_leaves(path, _at(plain_running, path), _at(plain_written, path))
+        differences += list(found) or [Difference(join_path(path), "a secret", "another secret")]
+    return Changes(differences, instances, restart)
 
 
 def _may_be_exchanged(before: InstanceConfig | None, after: InstanceConfig | None) -> bool:
@@ -188,12 +184,6 @@ def _values(section: Any) -> Any:  # Any: a section of the configuration
     if isinstance(section, tuple | list):
         return [_values(each) for each in cast("Sequence[Any]", section)]
     return section.model_dump() if hasattr(section, "model_dump") else section
-
-
-def _differences(paths: Sequence[Path], running: Any, written: Any) -> Iterator[Difference]:  # Any: plain values
-    for path in paths:
-        found = list(_differing_leaves(path, _at(running, path), _at(written, path)))
-        yield from found or [Difference(join_path(path), "a secret", "another secret")]
 
 
 def _at(values: Any, path: Path) -> Any:  # Any: plain values

@@ -359,9 +359,6 @@ class Child(asyncio.SubprocessProtocol):
                 await self._news.wait()
         if self.printed > self._max_output:
             raise self.make_error(f"was killed: it printed more than {self._max_output} bytes", printed_too_much=True)
-        return self._take()
-
-    def _take(self) -> bytes:
         # uvloop may continue reading for a while after a pause.
         whole = len(self._waiting) <= self._piece
         piece = bytes(self._waiting if whole else self._waiting[: self._piece])

@@ -6,7 +6,7 @@ Problems are shown on the terminal and, with ``--problems``, written to a file f
 import gc
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, get_args, get_origin
@@ -33,7 +33,7 @@ from auditord.spool.lock import own
 from auditord.store import Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.store import RecordStore
-from auditord_hookspecs import Importer, ImporterKind, Section, Table, Transform
+from auditord_hookspecs import Importer, ImporterKind, Table, Transform
 from auditord_hookspecs.terminal import output_option, say, write_json
 from auditord_hookspecs.wording import counted
 
@@ -168,17 +168,14 @@ _WOULD: Final = _IS | {
 
 def _print_verdict(findings: Findings, of: str | None) -> None:
     if findings.count:
+        rows = counted(findings.count, "row of the source is", "rows of the source are")
+        say(f"{rows} missing in the store or different there", err=True)
+    if findings.count and of is not None:
         say(
-            f"{counted(findings.count, 'row of the source is', 'rows of the source are')} missing in the store or "
-            "different there",
+            f"Run the same command again to import the records that {of} has received meanwhile. With --replace it "
+            "also corrects stored records of the same runs whose content differs, and restores deleted ones.",
             err=True,
         )
-        if of is not None:
-            say(
-                f"Run the same command again to import the records that {of} has received meanwhile. With --replace it "
-                "also corrects stored records of the same runs whose content differs, and restores deleted ones.",
-                err=True,
-            )
     elif of is not None:
         say("The import is complete.")
 
@@ -257,7 +254,7 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
     ) -> None:
         if dry_run and (replace or restart):
             raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
-        wanted = _prepare(kind, _validate(kind.config, options), replacing=replace, restart=restart)
+        wanted = _prepare(kind, options, replacing=replace, restart=restart)
         with Findings.to(problems, missing_is_news=not dry_run) as findings:
             compared, stored = run_async(_look if dry_run else _import, wanted, findings)
         remarks = wanted.importer.remarks()
@@ -298,15 +295,6 @@ def _leaves(annotation: object) -> list[object]:
     return [leaf for each in inner for leaf in _leaves(each)] if inner else [annotation]
 
 
-def _validate(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
-    try:
-        return model.model_validate(options)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        named = "".join(f"--{str(place).replace('_', '-')}: " for place in first["loc"][:1])
-        raise click.UsageError(f"{named}{first['msg'].removeprefix('Value error, ')}") from error
-
-
 class _Wanted(msgspec.Struct, frozen=True):
     """An import, as the options describe it.
 
@@ -324,7 +312,19 @@ class _Wanted(msgspec.Struct, frozen=True):
     restart: bool
 
 
-def _prepare(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
+def _prepare(
+    kind: ImporterKind[Any],
+    values: Mapping[str, Any],  # Any: click's values
+    *,
+    replacing: bool,
+    restart: bool,
+) -> _Wanted:
+    try:
+        options = kind.config.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        named = "".join(f"--{str(place).replace('_', '-')}: " for place in first["loc"][:1])
+        raise click.UsageError(f"{named}{first['msg'].removeprefix('Value error, ')}") from error
     installation = load_installation()
     configuration = installation.configuration
     importer = kind.open(options, InstanceContext("import", kind.name, utc_now, {}))
@@ -350,17 +350,13 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         keys = configuration.counted_keys
         async with open_store(configuration.store, counted_keys=keys) as store:
             if not file.read().written:
-                await _write(wanted, store, file)
+                provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
+                with ImportProgress("importing") as progress, _disable_gc():
+                    writer = Writer(store, provenance, wanted.transform, progress.note, wanted.replacing)
+                    await writer.write_all(wanted.importer, file, progress.advance)
             compared = await _compare(wanted, store, findings)
             file.forget()
             return compared, (await store.counts()).total
-
-
-async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> None:
-    provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
-    with ImportProgress("importing") as progress, _disable_gc():
-        writer = Writer(store, provenance, wanted.transform, progress.note, wanted.replacing)
-        await writer.write_all(wanted.importer, file, progress.advance)
 
 
 async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Findings) -> Compared:
@@ -384,20 +380,15 @@ def _disable_gc() -> Generator[None, None, None]:
 @contextmanager
 def _own(configuration: Configuration) -> Generator[None, None, None]:
     """Lock out other imports with this state folder and, for SQLite, the daemon, which would write the same file."""
-    if not is_postgresql(configuration.store.url):
-        with _explain(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
-            yield
-        return
-    with own(configuration.state_dir / FOLDER):
+    with ExitStack() as stack:
+        if not is_postgresql(configuration.store.url):
+            try:
+                stack.enter_context(own(configuration.state_dir))
+            except StateInUse as error:
+                raise StateInUse(
+                    f"{error}. A record store in SQLite ({configuration.store.url}) has one writer: import while the "
+                    "daemon is stopped (its collectors catch up afterwards), or use --dry-run, which works while the "
+                    "daemon runs"
+                ) from error
+        stack.enter_context(own(configuration.state_dir / FOLDER))
         yield
-
-
-@contextmanager
-def _explain(configuration: Configuration) -> Generator[None, None, None]:
-    try:
-        yield
-    except StateInUse as error:
-        raise StateInUse(
-            f"{error}. A record store in SQLite ({configuration.store.url}) has one writer: import while the daemon is "
-            "stopped (its collectors catch up afterwards), or use --dry-run, which works while the daemon runs"
-        ) from error

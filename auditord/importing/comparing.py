@@ -4,7 +4,7 @@ This verifies an import, so it uses no result of the first reading. A dry run do
 those that an import would add.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -100,17 +100,12 @@ class StoreComparison(msgspec.Struct, frozen=True):
 
     async def _compare(self, page: ImportPage) -> list[RowProblem]:
         records = transform_page(page, self.transform)
-        stored, deleted = await self._look_up([each.record_id for each in records if isinstance(each, Record)])
+        ids = [each.record_id for each in records if isinstance(each, Record)]
+        stored: Mapping[str, bytes] = {} if self.store is None else await self.store.documents(ids)
+        absent = [name for name in ids if name not in stored]
+        deleted = await self.store.find_deleted(absent) if self.store is not None and absent else ()
         found = (_problem(page, place, each, stored, deleted) for place, each in enumerate(records))
         return [problem for problem in found if problem]
-
-    async def _look_up(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
-        """Return the stored records with these ids, and the ids that were deleted from the store on purpose."""
-        if self.store is None:
-            return {}, ()
-        stored = await self.store.documents(ids)
-        absent = [name for name in ids if name not in stored]
-        return stored, (await self.store.find_deleted(absent) if absent else ())
 
 
 def _problem(

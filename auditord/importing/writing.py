@@ -129,9 +129,10 @@ class Writer(msgspec.Struct, frozen=True):
         file.write(Progressed(position, written=True))
 
     async def _write(self, page: ImportPage) -> None:
-        records = await self._drop_deleted(
-            [each for each in transform_page(page, self.transform) if isinstance(each, Record)]
-        )
+        records = [each for each in transform_page(page, self.transform) if isinstance(each, Record)]
+        if not self.replacing:  # most likely, records that were deleted were in the source by mistake
+            deleted = await self.store.find_deleted([record.record_id for record in records])
+            records = [record for record in records if record.record_id not in deleted]
         verdicts = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
         for verdict in verdicts:
             if isinstance(verdict, InvalidRecord):
@@ -139,13 +140,6 @@ class Writer(msgspec.Struct, frozen=True):
         if self.replacing and Verdict.DIFFERENT in verdicts:
             pairs = zip(records, verdicts, strict=True)
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
-
-    async def _drop_deleted(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Leave out records that were deleted from the store; most likely they were in the source by mistake."""
-        if self.replacing:
-            return records
-        deleted = await self.store.find_deleted([record.record_id for record in records])
-        return [record for record in records if record.record_id not in deleted]
 
     async def _correct(self, records: Sequence[Record]) -> None:
         stored = await self.store.documents([record.record_id for record in records])
@@ -169,14 +163,13 @@ def transform_page(page: ImportPage, transform: Transform | None) -> Sequence[Re
     """Return the records of a page after the transform, in the form in which they are stored."""
     if transform is None:
         return page.records
-    return [each if isinstance(each, InvalidRecord) else _transform_record(each, transform) for each in page.records]
-
-
-def _transform_record(record: Record, transform: Transform) -> Record | InvalidRecord:
-    try:
-        return transform(record)
-    except InvalidRecord as error:
-        return error
+    records: list[Record | InvalidRecord] = []
+    for each in page.records:
+        try:
+            records.append(each if isinstance(each, InvalidRecord) else transform(each))
+        except InvalidRecord as error:
+            records.append(error)
+    return records
 
 
 async def in_order(

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from auditord import cli
 from auditord.cli import demo_run
-from auditord.cli.demo_run import _ssh_hint  # pyright: ignore[reportPrivateUsage]
+from auditord.cli.demo_run import _what_to_try  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
 from auditord.config.merging import CONTROL_FILE
 from auditord.errors import PERMISSION_REMEDY, DaemonError, OutputClosed
@@ -51,9 +51,9 @@ def test_a_module_is_called_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_user_ssh_hint_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    assert _ssh_hint("http://127.0.0.1:8000") == ""
+    assert "ssh" not in _what_to_try("http://127.0.0.1:8000", Path("demo.yml"))
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
-    assert "ssh -L 8000:127.0.0.1:8000 " in _ssh_hint("http://127.0.0.1:8000")
+    assert "ssh -L 8000:127.0.0.1:8000 " in _what_to_try("http://127.0.0.1:8000", Path("demo.yml"))
 
 
 def test_the_demo_says_that_its_folder_is_deleted_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,11 @@ def test_it_looks_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch)
         if len(waited) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(status, "_look_here", lambda: next(looks))
+    def look(_: object, url: str | None) -> dict[str, Any]:  # Any: JSON
+        assert url is None
+        return next(looks)
+
+    monkeypatch.setattr(status, "run_async", look)
     monkeypatch.setattr("auditord.cli.status.time.sleep", sleep)
     done = CliRunner().invoke(auditord, ["status", "--watch"])
     first, second = done.output.split("daemon      ")[1:]
@@ -39,14 +43,14 @@ def test_it_waits_for_a_daemon_that_is_away_and_says_so(monkeypatch: pytest.Monk
         [STATE, DaemonError("nobody answers"), {**STATE, "records": 8}]
     )
 
-    def ask(url: str | None) -> dict[str, Any]:  # Any: JSON
+    def ask(_: object, url: str | None) -> dict[str, Any]:  # Any: JSON
         assert url == "http://127.0.0.1:1"
         answer = next(answers, KeyboardInterrupt())
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    monkeypatch.setattr(status, "_look", ask)
+    monkeypatch.setattr(status, "run_async", ask)
     monkeypatch.setattr(status, "_BETWEEN_LOOKS", 0.0)
     done = CliRunner().invoke(auditord, ["status", "--watch", "--url", "http://127.0.0.1:1"])
     before, away, after = done.output.partition("nobody answers\nTrying again every 0 s, until Ctrl-C.\n")
@@ -57,10 +61,10 @@ def test_all_daemons_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def sleep(_: float) -> None:
         raise KeyboardInterrupt
 
-    def look_at_all() -> list[dict[str, Any]]:  # Any: JSON
+    def look(_: object) -> list[dict[str, Any]]:  # Any: JSON
         return []
 
-    monkeypatch.setattr(status, "_look_at_all", look_at_all)
+    monkeypatch.setattr(status, "run_async", look)
     monkeypatch.setattr("auditord.cli.status.time.sleep", sleep)
     done = CliRunner().invoke(auditord, ["status", "--watch", "--all"])
     assert (done.exit_code, "No daemon has registered itself" in done.output) == (0, True)
