@@ -171,33 +171,21 @@ async def preview(config: ApelConfig, records: Records, site: str, month: Month)
     most = config.messaging.max_message_size
     if config.message_type is MessageType.SUMMARIES:
         answer = await summaries(config, records, site, month)
-        for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
-            yield message
-        for problem in answer.problems:
-            yield problem
-    else:
-        async for each in _preview_jobs(config, records, site, month):
+        for each in (*sync_message(answer.counts, most), *render(answer.rows, most), *answer.problems):
             yield each
+    else:
+        rows: list[JobRow] = []
+        async for job in individual_jobs(config, records, month.window, (site,)):
+            if isinstance(job, Problem):
+                yield job
+                continue
+            rows.append(job)
+            if len(rows) == _JOBS_PER_BATCH:
+                for message in render_jobs(rows, most):
+                    yield message
+                rows.clear()
+        for message in render_jobs(rows, most):
+            yield message
     messages, problems = await accelerator_messages(config, records, site, month, most)
-    for message in messages:
-        yield message
-    for problem in problems:
-        yield problem
-
-
-async def _preview_jobs(
-    config: ApelConfig, records: Records, site: str, month: Month
-) -> AsyncIterator[Message | Problem]:
-    most = config.messaging.max_message_size
-    rows: list[JobRow] = []
-    async for job in individual_jobs(config, records, month.window, (site,)):
-        if isinstance(job, Problem):
-            yield job
-            continue
-        rows.append(job)
-        if len(rows) == _JOBS_PER_BATCH:
-            for message in render_jobs(rows, most):
-                yield message
-            rows.clear()
-    for message in render_jobs(rows, most):
-        yield message
+    for each in (*messages, *problems):
+        yield each
