@@ -169,10 +169,11 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
 async def preview(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
     """Yield the messages of a site and month as they would be now, and the problems."""
     most = config.messaging.max_message_size
+    found: list[Message | Problem] = []
     if config.message_type is MessageType.SUMMARIES:
         answer = await summaries(config, records, site, month)
-        for each in (*sync_message(answer.counts, most), *render(answer.rows, most), *answer.problems):
-            yield each
+        found += [*sync_message(answer.counts, most), *render(answer.rows, most)]
+        found += answer.problems
     else:
         rows: list[JobRow] = []
         async for job in individual_jobs(config, records, month.window, (site,)):
@@ -187,5 +188,7 @@ async def preview(config: ApelConfig, records: Records, site: str, month: Month)
         for message in render_jobs(rows, most):
             yield message
     messages, problems = await accelerator_messages(config, records, site, month, most)
-    for each in (*messages, *problems):
+    found += messages
+    found += problems
+    for each in found:
         yield each

@@ -215,13 +215,13 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
             answer = await ask(page_request)
             page = decode(answer.body, list[kind], page_request)  # type: ignore[valid-type] # a type in a variable
             rows += page
-            count = answer.headers.get(COUNT, "")
-            if not count.isascii() or not count.isdigit():
+            length = answer.headers.get(COUNT, "")
+            if not length.isascii() or not length.isdigit():
                 raise InvalidAnswer(
-                    f"{page_request}: the answer lacks the length of the list ({COUNT}: {count!r}): does a proxy "
+                    f"{page_request}: the answer lacks the length of the list ({COUNT}: {length!r}): does a proxy "
                     "remove it?"
                 )
-            counts.add(int(count))
+            counts.add(int(length))
             if (link := answer.links.get("next")) is not None:
                 # Only the page's number is used: proxies often get the link's host wrong.
                 text = parse_qs(urlsplit(link).query).get("page", [""])[-1]

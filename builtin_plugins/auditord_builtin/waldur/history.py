@@ -329,7 +329,7 @@ def load_history_command(
     names = [context.choose(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
 
     async def load() -> None:
-        found = names if offering_uuid is None else []
+        found = list(names) if offering_uuid is None else []
         for name in [] if offering_uuid is None else names:
             async with context.instance(name, dry_run=True) as (config, _):
                 found += [name] if config.waldur_offering_uuid == offering_uuid else []
