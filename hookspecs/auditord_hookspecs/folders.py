@@ -234,9 +234,14 @@ class SharedFolder(Folder):
         Raises:
             OSError: the file cannot be written. The previous file is unchanged.
         """
-        part = f".{name}.part"
-        with suppress(FileNotFoundError):
-            self.remove(part)  # left by a killed process, or a link planted for us
+        # The random part keeps other users from predicting the name, so that a file or link of theirs is never in the
+        # way. Only files of this user, left by a killed process, are removed.
+        begin = os.fsencode(name)[:_MAX_TAIL].decode(errors="ignore")
+        part = f".{begin}.{token_hex(8)}.part"
+        for left in filter(re.compile(rf"\.{re.escape(begin)}\.[0-9a-f]{{16}}\.part").fullmatch, self.names()):
+            with suppress(FileNotFoundError):
+                if self.status(left).st_uid == os.geteuid():
+                    self.remove(left)
         try:
             with os.fdopen(os.open(part, _WRITE | os.O_EXCL, 0o666, dir_fd=self.descriptor), "wb") as file:
                 file.write(content)

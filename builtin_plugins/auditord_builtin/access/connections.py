@@ -193,12 +193,6 @@ class UnixUsersConfig(InstanceConfig):
     rules: tuple[UnixRule, ...] = Field(min_length=1, description="The roles of users and groups.")
 
 
-def _matches(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
-    if rule.user is not None:
-        return users[rule.user] == peer.uid
-    return groups[rule.group or ""] in {peer.gid, *peer.groups}
-
-
 def _uid(name: str) -> int:
     """Return a user's number.
 
@@ -235,7 +229,12 @@ def open_unix_users(
         peer = credentials.peer
         if peer is None:
             return None
-        fitting = [rule for rule in config.rules if _matches(rule, peer, users, groups)]
+        numbers = {peer.gid, *peer.groups}
+        fitting = [
+            rule
+            for rule in config.rules
+            if (users[rule.user] == peer.uid if rule.user else groups[rule.group or ""] in numbers)
+        ]
         if not fitting:
             return None
         known = names.get(peer.uid, str(peer.uid))

@@ -36,11 +36,8 @@ async def check(config: JwtConfig, context: Context) -> AsyncGenerator[Finding, 
         found.append(check_certificate(config.ca, context.now()))
     for each in found:
         yield each
-    if all(each.severity is not Severity.FAILURE for each in found):
-        yield await _check_keys(config, context)
-
-
-async def _check_keys(config: JwtConfig, context: Context) -> Finding:
+    if any(each.severity is Severity.FAILURE for each in found):
+        return
     from auditord_builtin.access import jwt_checking  # noqa: PLC0415 an extra
 
     try:
@@ -48,10 +45,13 @@ async def _check_keys(config: JwtConfig, context: Context) -> Finding:
             keys = jwt_checking.public_keys(await jwt_checking.key_set(config, http))
     except (jwt_checking.KeysUnavailable, AuditordError) as error:
         remedy = "check issuer, jwks and ca against the issuer; without its keys every token is refused"
-        return Finding(Severity.FAILURE, "keys", str(error), remedy)
-    if not keys:
-        return Finding(Severity.FAILURE, "keys", f"{config.issuer} has no public key for signatures", "is jwks right?")
-    return Finding(Severity.OK, "keys", f"{config.issuer} has {len(keys)} keys for signatures")
+        yield Finding(Severity.FAILURE, "keys", str(error), remedy)
+        return
+    if keys:
+        yield Finding(Severity.OK, "keys", f"{config.issuer} has {len(keys)} keys for signatures")
+    else:
+        text = f"{config.issuer} has no public key for signatures"
+        yield Finding(Severity.FAILURE, "keys", text, "is jwks right?")
 
 
 KIND: Final = AuthenticatorKind(

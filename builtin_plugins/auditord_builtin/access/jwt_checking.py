@@ -142,7 +142,11 @@ async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
         KeysUnavailable: the key set cannot be fetched.
     """
     if config.jwks is not None and config.jwks.startswith("file:"):
-        return _read_file(Path(config.jwks.removeprefix("file:")))
+        path = Path(config.jwks.removeprefix("file:"))
+        try:
+            return msgspec.json.decode(await asyncio.to_thread(path.read_bytes))
+        except (OSError, msgspec.DecodeError) as error:
+            raise KeysUnavailable(f"{path}: {error}") from error
     return await _get(http, config.jwks or (await discover(http, config.issuer)).jwks_uri)
 
 
@@ -164,13 +168,6 @@ async def discover(http: HttpClient, issuer: str) -> Discovery:
     except ValueError as error:
         raise KeysUnavailable(f"{issuer}: {error}") from error
     return document
-
-
-def _read_file(path: Path) -> Any:  # Any: JSON
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise KeysUnavailable(f"{path}: {error}") from error
 
 
 async def _get(http: HttpClient, url: str) -> Any:  # Any: JSON
@@ -374,11 +371,21 @@ class IssuerLogin:
             raise AccessRefused(f"another issuer than {issuer} answered")
         if "code" not in answer:
             raise AccessRefused(f"{issuer} refused the login: {answer.get('error', 'it sent no code')[:100]}")
-        tokens = await self._exchange(callback, answer["code"], kept["verifier"])
-        claims = await self._issuer.verify(tokens.id_token, (self._login.client_id,))
+        described, headers = await self._description.get(), dict[str, str]()
+        form = {"grant_type": "authorization_code", "code": answer["code"], "redirect_uri": callback}
+        form["code_verifier"] = kept["verifier"]
+        client, secret = self._login.client_id, self._login.client_secret
+        if secret is not None and "client_secret_basic" in described.token_endpoint_auth_methods_supported:
+            pair = f"{quote_plus(client)}:{quote_plus(secret.get_secret_value())}"  # RFC 6749, section 2.3.1
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        else:
+            form |= {"client_id": client} | ({} if secret is None else {"client_secret": secret.get_secret_value()})
+        token_answer = await self._request("POST", _endpoint(described, "token_endpoint"), headers, form)
+        tokens = _content_of(token_answer, _Tokens)
+        claims = await self._issuer.verify(tokens.id_token, (client,))
         if not compare_digest(kept["nonce"].encode(), str(claims.get("nonce", "")).encode(errors="replace")):
             raise AccessRefused(f"the ID token of {issuer} is for another login (nonce)")
-        if claims.get("azp", self._login.client_id) != self._login.client_id:
+        if claims.get("azp", client) != client:
             raise AccessRefused(f"the ID token of {issuer} is for another client (azp)")
         reduced = _reduce(self._issuer.config, await self._complete(claims, tokens.access_token))
         if identity_of(self._issuer.config, reduced) is None:
@@ -393,19 +400,6 @@ class IssuerLogin:
             return None
         query = urlencode({"client_id": self._login.client_id, "post_logout_redirect_uri": back})
         return None if endpoint is None else f"{require_safe_url(endpoint)}{'&' if '?' in endpoint else '?'}{query}"
-
-    async def _exchange(self, callback: str, code: str, verifier: str) -> _Tokens:
-        found = await self._description.get()
-        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": callback, "code_verifier": verifier}
-        headers = dict[str, str]()
-        client, secret = self._login.client_id, self._login.client_secret
-        if secret is not None and "client_secret_basic" in found.token_endpoint_auth_methods_supported:
-            pair = f"{quote_plus(client)}:{quote_plus(secret.get_secret_value())}"  # RFC 6749, section 2.3.1
-            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-        else:
-            form |= {"client_id": client} | ({} if secret is None else {"client_secret": secret.get_secret_value()})
-        answer = await self._request("POST", _endpoint(found, "token_endpoint"), headers, form)
-        return _content_of(answer, _Tokens)
 
     async def _complete(self, claims: Claims, access_token: str | None) -> Claims:
         """Add claims of the UserInfo endpoint if some are lacking. The ID token's claims take precedence."""

@@ -6,8 +6,8 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -118,21 +118,16 @@ class TokenFile:
         try:
             # The folder does not exist before the daemon's first start.
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            with _lock(self._path.with_suffix(".lock")):
+            lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(lock, "wb") as file:
+                give_to_owner(file.fileno(), folder)
+                fcntl.flock(file, fcntl.LOCK_EX)
                 replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
             raise TokenFileUnusable(
                 f"the tokens in {self._path} cannot be written: {error.strerror}: run this as the daemon's user, "
                 f"who must be allowed to write to {folder}"
             ) from error
-
-
-@contextmanager
-def _lock(path: Path) -> Generator[None, None, None]:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
-        give_to_owner(file.fileno(), path.parent)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)

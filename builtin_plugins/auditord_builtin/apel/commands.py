@@ -169,35 +169,26 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
 async def preview(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[Message | Problem]:
     """Yield the messages of a site and month as they would be now, and the problems."""
     most = config.messaging.max_message_size
+    found: list[Message | Problem] = []
     if config.message_type is MessageType.SUMMARIES:
         answer = await summaries(config, records, site, month)
-        for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
-            yield message
-        for problem in answer.problems:
-            yield problem
+        found += [*sync_message(answer.counts, most), *render(answer.rows, most)]
+        found += answer.problems
     else:
-        async for each in _preview_jobs(config, records, site, month):
-            yield each
+        rows: list[JobRow] = []
+        async for job in individual_jobs(config, records, month.window, (site,)):
+            if isinstance(job, Problem):
+                yield job
+                continue
+            rows.append(job)
+            if len(rows) == _JOBS_PER_BATCH:
+                for message in render_jobs(rows, most):
+                    yield message
+                rows.clear()
+        for message in render_jobs(rows, most):
+            yield message
     messages, problems = await accelerator_messages(config, records, site, month, most)
-    for message in messages:
-        yield message
-    for problem in problems:
-        yield problem
-
-
-async def _preview_jobs(
-    config: ApelConfig, records: Records, site: str, month: Month
-) -> AsyncIterator[Message | Problem]:
-    most = config.messaging.max_message_size
-    rows: list[JobRow] = []
-    async for job in individual_jobs(config, records, month.window, (site,)):
-        if isinstance(job, Problem):
-            yield job
-            continue
-        rows.append(job)
-        if len(rows) == _JOBS_PER_BATCH:
-            for message in render_jobs(rows, most):
-                yield message
-            rows.clear()
-    for message in render_jobs(rows, most):
-        yield message
+    found += messages
+    found += problems
+    for each in found:
+        yield each

@@ -164,7 +164,18 @@ def import_client_file(document: Document, others: Sequence[Document]) -> Import
 
 def _import_client(result: ConfigImport, files: Document) -> set[tuple[str, str]]:
     is_slurm = _batch_system(files) == _SLURM
-    used = _import_site(result, "spec_updater") | _import_benchmarks(result, is_slurm=is_slurm)
+    used = _import_site(result, "spec_updater") | {("unloader", "send_summaries"), ("unloader", "withhold_dns")}
+    specs = _read_specs(result.section("spec_updater"))
+    if specs:  # benchmarks of CEs, and of local jobs; others are in the BDII
+        named = sorted({spec.type for spec in specs}, key=lambda name: [*BENCHMARKS].index(name.lower()))
+        benchmarks = [{"type": BENCHMARKS[name.lower()], "score": name, "component": "Cores"} for name in named]
+        scores = ", ".join(
+            f"{{name: {spec.type}, value: {spec.value}}}" + (f" for {spec.host}" if spec.host else "") for spec in specs
+        )
+        remark = f"in the collector, add to Cores: scores: [{scores}]"
+        result.put("benchmarks", benchmarks, f"see collectors.{_SLURM}.components" if is_slurm else remark)
+        options = ("spec_type", "spec_value", *(f"manual_spec{number + 1}" for number in range(len(specs))))
+        used |= {("spec_updater", option) for option in options}
     unloader = result.section("unloader")
     summaries, withhold = (_is_true(unloader, option) for option in ("send_summaries", "withhold_dns"))
     result.put("message_type", "summaries" if summaries else "individual_jobs")
@@ -179,7 +190,7 @@ def _import_client(result: ConfigImport, files: Document) -> set[tuple[str, str]
     local = _is_true(result.section("joiner"), "local_jobs")
     labels = _SLURM_LABELS if is_slurm else _LABELS
     result.remark(fields, labels if local or is_slurm else f"{labels}\n{_NO_LOCAL_JOBS}")
-    return used | {("unloader", "send_summaries"), ("unloader", "withhold_dns")}
+    return used
 
 
 def _import_parser(result: ConfigImport, files: Document) -> set[tuple[str, str]]:
@@ -188,18 +199,10 @@ def _import_parser(result: ConfigImport, files: Document) -> set[tuple[str, str]
     if system:
         result.put("site.batch_system", system)
         used.add(("batch", "type"))
-    if system == _SLURM:
-        result.include(_propose_slurm(result.section("site_info"), files))
-    return used
-
-
-def _batch_system(files: Document) -> str:
-    return str(files.get("batch", {}).get("type", "")).lower()
-
-
-def _propose_slurm(site: Document, files: Document) -> ConfigImport:
-    """Return a collector that takes VO, user and CE from the comments of jobs, and the benchmarks of the client."""
-    collector = ConfigImport({}, f"collectors.{_SLURM}")
+    if system != _SLURM:
+        return used
+    # Propose a collector that takes VO, user and CE from the comments of jobs, and the benchmarks of the client.
+    collector, site = ConfigImport({}, f"collectors.{_SLURM}"), result.section("site_info")
     collector.put("kind", _SLURM)
     collector.remark("", _EARLIEST)
     has_local_jobs = _is_true(files.get("joiner", {}), "local_jobs")
@@ -215,7 +218,12 @@ def _propose_slurm(site: Document, files: Document) -> ConfigImport:
     scores = _make_scores(_read_specs(files.get("spec_updater", {})))
     cores = {"name": "Cores", "key": "NCPUS", **({"scores": scores} if scores else {})}
     collector.put("components", [cores, *_OTHER_COMPONENTS], _SCORED if scores else _NO_SPEC)
-    return collector
+    result.include(collector)
+    return used
+
+
+def _batch_system(files: Document) -> str:
+    return str(files.get("batch", {}).get("type", "")).lower()
 
 
 def _import_sender(result: ConfigImport, _files: Document) -> set[tuple[str, str]]:
@@ -281,25 +289,6 @@ def _make_scores(specs: Sequence[_Spec]) -> list[dict[str, Any]]:  # Any: YAML
         rule = {"name": spec.type, "value": float(spec.value), **only}
         rules += [] if rule in rules else [rule]
     return rules
-
-
-def _import_benchmarks(result: ConfigImport, *, is_slurm: bool) -> set[tuple[str, str]]:
-    """Import the benchmarks in ``client.cfg``: of CEs, and of local jobs. Others are in the BDII."""
-    updater = result.section("spec_updater")
-    specs = _read_specs(updater)
-    if not specs:
-        return set()
-    named = sorted({spec.type for spec in specs}, key=lambda name: [*BENCHMARKS].index(name.lower()))
-    benchmarks = [{"type": BENCHMARKS[name.lower()], "score": name, "component": "Cores"} for name in named]
-    scores = ", ".join(
-        f"{{name: {spec.type}, value: {spec.value}}}" + (f" for {spec.host}" if spec.host else "") for spec in specs
-    )
-    remark = (
-        f"see collectors.{_SLURM}.components" if is_slurm else f"in the collector, add to Cores: scores: [{scores}]"
-    )
-    result.put("benchmarks", benchmarks, remark)
-    options = ("spec_type", "spec_value", *(f"manual_spec{number + 1}" for number in range(len(specs))))
-    return {("spec_updater", option) for option in options}
 
 
 def _is_true(given: Document, option: str) -> bool:

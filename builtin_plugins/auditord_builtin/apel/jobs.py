@@ -13,7 +13,6 @@ import msgspec
 from typing_extensions import override
 
 from auditord_builtin.apel.config import (
-    AmountField,
     ApelConfig,
     ComponentField,
     ConstantField,
@@ -35,6 +34,7 @@ from auditord_builtin.apel.questions import (
     format_value,
     name_of_held,
     plausible_cpu,
+    round_half_up,
     site_groups,
     site_of,
     whole_number,
@@ -98,7 +98,13 @@ def _make_row(config: ApelConfig, record: Record, site: str) -> JobRow:
     stop, runtime = record.stop_time, record.runtime
     if stop is None or runtime is None or stop < record.start_time:
         raise LeftOut("it stops before it starts: left out")
-    record, runtime = _in_seconds(chosen.mandatory.Processors, record, runtime)
+    name = name_of_held(chosen.mandatory.Processors)
+    seconds = None if name is None else amount_of(record, TOTALS[name])
+    if name is not None and seconds is not None:  # count a job that has core-seconds as a job of one core
+        held = next(each for each in record.components if each.name == TOTALS[name])
+        one = msgspec.structs.replace(held, name=name, amount=1)
+        others = [each for each in record.components if each.name != TOTALS[name]]
+        record, runtime = msgspec.structs.replace(record, components=(one, *others)), seconds
     batch_system = batch_system_field(config)
     description = describe(
         config, () if batch_system is None else (batch_system.text(meta_value(record, batch_system.name)),)
@@ -106,10 +112,10 @@ def _make_row(config: ApelConfig, record: Record, site: str) -> JobRow:
     texts: dict[str, str] = {}
     for section in (chosen.mandatory, chosen.optional):
         named: Iterable[tuple[str, JobField | None]] = section
-        for name, field in named:
-            if field is not None and name not in _OTHERWISE:
-                texts[name] = _format_field(name, field, record)
-    stored = _amount(chosen.mandatory.CpuDuration, record)
+        for label, field in named:
+            if field is not None and label not in _OTHERWISE:
+                texts[label] = _format_field(label, field, record)
+    stored = round_half_up(Fraction(_text(chosen.mandatory.CpuDuration, record)))
     cpu = plausible_cpu(stored, runtime, 1, int(texts["Processors"]))
     kind, value = _benchmark(config, chosen, record)
     level = f"{value.quantize(Decimal('0.001'), ROUND_HALF_UP):f}"
@@ -129,17 +135,6 @@ def _make_row(config: ApelConfig, record: Record, site: str) -> JobRow:
     }
     remark = None if cpu == stored else Problem(record.record_id, f"an {describe_cpu(stored, runtime, cpu)}")
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values, remark)
-
-
-def _in_seconds(field: JobField, record: Record, runtime: int) -> tuple[Record, int]:
-    """Return a job that has core-seconds as a job of one core, and these seconds instead of its runtime."""
-    name = name_of_held(field)
-    if name is None or (seconds := amount_of(record, TOTALS[name])) is None:
-        return record, runtime
-    held = next(each for each in record.components if each.name == TOTALS[name])
-    others = [each for each in record.components if each.name != TOTALS[name]]
-    one = msgspec.structs.replace(held, name=name, amount=1)
-    return msgspec.structs.replace(record, components=(one, *others)), seconds
 
 
 def _format_field(name: str, field: JobField, record: Record) -> str:
@@ -167,16 +162,6 @@ def _text(field: JobField, record: Record) -> str:
             value = getattr(record, name)
             moment = getattr(value, part) if part is not None else value
             return _seconds(moment) if isinstance(moment, datetime) else str(moment)
-
-
-def _amount(field: AmountField, record: Record) -> int:
-    match field:
-        case RecordField():
-            return record.runtime or 0
-        case ConstantField(value=value):
-            return int(Fraction(value) + Fraction(1, 2))
-        case ComponentField():
-            return int(_text(field, record))
 
 
 def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[str, Decimal]:
@@ -328,7 +313,20 @@ class JobReporter(Reporter):
         for group in await site_groups(self.config, records, site, window, by_day, *scores, usage=usage):
             if isinstance(day := group.key[1], date):
                 days.setdefault(day, []).append(group)
-        return {day: _add_up_day(groups, scores, usage) for day, groups in sorted(days.items())}
+        totals: dict[date, Totals] = {}
+        for day, groups in sorted(days.items()):
+            parts: list[bytes] = []
+            for group in groups:
+                # Scores and totals of held amounts that no job has are left out: adding a benchmark changes nothing.
+                values = zip(scores, group.key[2:], strict=True)
+                known = sorted(f"{each.component} {each.score} {value}" for each, value in values if value is not None)
+                sums = (group.records, group.runtime, group.first_stop, group.last_stop)
+                used = zip(usage, group.usage, strict=True)
+                amounts = [each.sums.amount for name, each in used if each.known or name not in HELD]
+                parts.append(msgspec.json.encode((*sums, amounts, known)))
+            digest = hashlib.sha256(b"".join(sorted(parts))).hexdigest()[:32]
+            totals[day] = Totals(sum(group.records for group in groups), digest)
+        return totals
 
 
 def mark(row: JobRow) -> bytes:
@@ -364,23 +362,6 @@ def settings_digest(config: ApelConfig) -> str:
     fields = None if config.individual_job_fields is None else config.individual_job_fields.model_dump_json()
     content = msgspec.json.encode([config.job_message, config.site.benchmark_type, benchmarks, fields])
     return hashlib.sha256(content).hexdigest()[:32]
-
-
-def _add_up_day(groups: Sequence[Group], scores: Sequence[ScoreValue], names: Sequence[str]) -> Totals:
-    """Return the totals of a day, given the names of the summed components.
-
-    Scores and totals of held amounts that no job has are left out, so that adding a benchmark changes nothing.
-    """
-    parts: list[bytes] = []
-    for group in groups:
-        values = zip(scores, group.key[2:], strict=True)
-        known = sorted(f"{score.component} {score.score} {value}" for score, value in values if value is not None)
-        sums = (group.records, group.runtime, group.first_stop, group.last_stop)
-        used = zip(names, group.usage, strict=True)
-        amounts = [usage.sums.amount for name, usage in used if usage.known or name not in HELD]
-        parts.append(msgspec.json.encode((*sums, amounts, known)))
-    digest = hashlib.sha256(b"".join(sorted(parts))).hexdigest()[:32]
-    return Totals(sum(group.records for group in groups), digest)
 
 
 def begin_of(day: date) -> datetime:

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import groupby
@@ -247,8 +247,47 @@ class Block(msgspec.Struct, frozen=True):
 
 def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """Return messages with these rows, each small enough for the broker."""
-    ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key))
-    return pack([_make_block(row) for row in ordered], most_bytes)
+    blocks: list[Block] = []
+    for row in sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key)):
+        level: list[tuple[str, object]] = []
+        durations: list[tuple[str, object]] = []
+        wall, cpu = row.normalised_wall, row.normalised_cpu
+        match row.layout:
+            case SummaryLayout.NORMALISED_4:
+                durations = [
+                    ("NormalisedWallDuration", f"{{{row.benchmark}: {wall}}}"),
+                    ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
+                ]
+            case SummaryLayout.NORMALISED_3:
+                level = [("ServiceLevelType", row.benchmark)]
+                durations = [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
+            case SummaryLayout.PLAIN_4:
+                level = [("ServiceLevel", f"{{{row.benchmark}: {row.service_level:f}}}")]
+            case SummaryLayout.PLAIN_2:
+                level = [("ServiceLevelType", row.benchmark), ("ServiceLevel", f"{row.service_level:f}")]
+        lines: list[tuple[str, object]] = [
+            ("Site", row.site),
+            ("Month", row.month.month),
+            ("Year", row.month.year),
+            ("GlobalUserName", row.global_user_name),
+            ("VO", row.vo),
+            ("VOGroup", row.vo_group),
+            ("VORole", row.vo_role),
+            ("SubmitHost", row.submit_host),
+            ("Infrastructure" if row.layout.normalised else "InfrastructureType", row.infrastructure),
+            ("InfrastructureDescription", row.infrastructure_description),
+            *level,
+            ("NodeCount", row.node_count),
+            ("Processors", row.processors),
+            ("EarliestEndTime", row.earliest),
+            ("LatestEndTime", row.latest),
+            ("WallDuration", row.wall),
+            ("CpuDuration", row.cpu),
+            *durations,
+            ("NumberOfJobs", row.jobs),
+        ]
+        blocks.append(Block(HEADERS[row.layout], row.site, row.month, _text(lines)))
+    return pack(blocks, most_bytes)
 
 
 def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
@@ -279,17 +318,22 @@ def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequenc
 
 def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """Pack records into messages, in order. Each message has one header, site and month."""
-    return [
-        Message(
-            f"{batch[0].header}\n" + "".join([block.text for block in batch]),
-            len(batch),
-            batch[0].site,
-            batch[0].month,
-            tuple([block.record_id for block in batch if block.record_id is not None]),
-        )
-        for _, alike in groupby(blocks, lambda block: (block.header, block.site, block.month))
-        for batch in _split_batches(alike, most_bytes)
-    ]
+    messages: list[Message] = []
+    for (header, site, month), alike in groupby(blocks, lambda block: (block.header, block.site, block.month)):
+        batches: list[list[Block]] = [[]]
+        size = _FRAME
+        for block in alike:
+            more = measure_encoded(block.text)
+            if batches[-1] and size + more > most_bytes:
+                batches.append([])
+                size = _FRAME
+            batches[-1].append(block)
+            size += more
+        for batch in batches:
+            text = f"{header}\n" + "".join([block.text for block in batch])
+            ids = tuple([block.record_id for block in batch if block.record_id is not None])
+            messages.append(Message(text, len(batch), site, month, ids))
+    return messages
 
 
 def measure_encoded(text: str) -> int:
@@ -298,60 +342,6 @@ def measure_encoded(text: str) -> int:
     wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
     signed = (wide + text.count("\n")) * 80 // 76 + 1
     return (signed + 2) // 3 * 4
-
-
-def _split_batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
-    batch: list[Block] = []
-    size = _FRAME
-    for block in blocks:
-        more = measure_encoded(block.text)
-        if batch and size + more > most_bytes:
-            yield batch
-            batch, size = [], _FRAME
-        batch.append(block)
-        size += more
-    yield batch
-
-
-def _make_block(row: SummaryRow) -> Block:
-    level: list[tuple[str, object]] = []
-    durations: list[tuple[str, object]] = []
-    wall, cpu = row.normalised_wall, row.normalised_cpu
-    match row.layout:
-        case SummaryLayout.NORMALISED_4:
-            durations = [
-                ("NormalisedWallDuration", f"{{{row.benchmark}: {wall}}}"),
-                ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
-            ]
-        case SummaryLayout.NORMALISED_3:
-            level = [("ServiceLevelType", row.benchmark)]
-            durations = [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
-        case SummaryLayout.PLAIN_4:
-            level = [("ServiceLevel", f"{{{row.benchmark}: {row.service_level:f}}}")]
-        case SummaryLayout.PLAIN_2:
-            level = [("ServiceLevelType", row.benchmark), ("ServiceLevel", f"{row.service_level:f}")]
-    lines: list[tuple[str, object]] = [
-        ("Site", row.site),
-        ("Month", row.month.month),
-        ("Year", row.month.year),
-        ("GlobalUserName", row.global_user_name),
-        ("VO", row.vo),
-        ("VOGroup", row.vo_group),
-        ("VORole", row.vo_role),
-        ("SubmitHost", row.submit_host),
-        ("Infrastructure" if row.layout.normalised else "InfrastructureType", row.infrastructure),
-        ("InfrastructureDescription", row.infrastructure_description),
-        *level,
-        ("NodeCount", row.node_count),
-        ("Processors", row.processors),
-        ("EarliestEndTime", row.earliest),
-        ("LatestEndTime", row.latest),
-        ("WallDuration", row.wall),
-        ("CpuDuration", row.cpu),
-        *durations,
-        ("NumberOfJobs", row.jobs),
-    ]
-    return Block(HEADERS[row.layout], row.site, row.month, _text(lines))
 
 
 def _text(lines: Iterable[tuple[str, object]]) -> str:

@@ -271,7 +271,14 @@ class _Reading:
 
     def _answer(self, group: aggregates.Group) -> Answer:
         key = group.key
-        benchmark, level = self._benchmark(key)
+        benchmark, level = None, Decimal()
+        for each, place in self._benchmarks:
+            value = key[place]
+            if isinstance(value, Decimal) and value:  # AUDITOR writes 0 for an unknown benchmark
+                benchmark, level = each, check_level(value, each.score)
+                break
+        if self._benchmarks and benchmark is None:
+            raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
         sums = [read(group) for read in self._sums]
         alike = tuple([key[place] for place in self._alike])
         texts = self._texts.get(alike)
@@ -289,15 +296,6 @@ class _Reading:
             }
             amounts = {**stored, **possible}
         return Answer(group, alike, texts, amounts, stored, benchmark, level)
-
-    def _benchmark(self, key: Sequence[aggregates.KeyValue]) -> tuple[Benchmark | None, Decimal]:
-        for benchmark, place in self._benchmarks:
-            value = key[place]
-            if isinstance(value, Decimal) and value:  # AUDITOR writes 0 for an unknown benchmark
-                return benchmark, check_level(value, benchmark.score)
-        if self._benchmarks:
-            raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
-        return None, Decimal()
 
     def _sum(self, field: AmountField) -> Callable[[aggregates.Group], Number]:
         """Return a function that sums a field over a group, and raises LeftOut if the jobs lack the component."""

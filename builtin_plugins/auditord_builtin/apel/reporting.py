@@ -122,30 +122,6 @@ def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
     )
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The report of a site's month according to the store.
-
-    Args:
-        summary: the rows to report, and the jobs that they leave out.
-        accelerators: messages about accelerators. Their format has no keys, so they cannot be withdrawn.
-        stored: the number of stored jobs.
-    """
-
-    summary: Summaries
-    accelerators: Sequence[Message]
-    problems: tuple[str, ...]
-    stored: int
-
-    @property
-    def digest(self) -> str:
-        """A digest of exactly the content to send."""
-        held, messages = sorted(row.key for row in self.summary.held), [message.text for message in self.accelerators]
-        missing = [(each.submit_host, each.jobs) for each in self.summary.unreported]
-        # A change of this text would send each month again (tests/builtin/apel/test_saved_state.py).
-        content = [self.summary.rows, held, messages, missing]
-        return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
-
-
 class SummaryReporter(Reporter):
     """Reports months: always the current and the previous one, and any other that has changed."""
 
@@ -190,17 +166,39 @@ class SummaryReporter(Reporter):
         """Report one month if it has changed since the last report, or ``always``.
 
         Raises:
-            AuditordError: the report could not be made or was not sent completely. The next run sends the rest.
+            NotReported: the month was reported, but now no job of it can be, or the store no longer has jobs of it, at
+                any site.
+            AuditordError: the report was not sent completely. The next run sends the rest.
         """
-        before = self.saved.month(site, month)
-        found = await self._make_report(site, month, before)
-        problems, jobs = found.problems[:LISTED], sum(row.jobs for row in found.summary.rows)
-        state = msgspec.structs.replace(before, stored=found.stored, reportable=jobs, problems=problems)
+        before, config, records = self.saved.month(site, month), self.config, self.context.records
+        summary = await summaries(config, records, site, month)
+        size = config.messaging.max_message_size
+        accelerators, faults = await accelerator_messages(config, records, site, month, size)
+        stored = sum(group.records for group in await site_groups(config, records, site, month.window))
+        any_job = AggregateQuery(match_stopped(month.window))
+        if not summary.rows and before.there.size and summary.left_out:
+            reasons = format_list([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
+            raise NotReported(
+                f"{site} {month}: no job can be reported, but APEL has {before.jobs}: nothing is withdrawn. Did a "
+                f"label or benchmark change, in the records or in this plugin's options? {reasons}"
+            )
+        if not summary.rows and before.there.size and not (await records.aggregate(any_job)).groups:
+            raise NotReported(
+                f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {before.jobs}"
+                ": nothing is withdrawn. If these jobs were deleted on purpose, ask APEL to delete the month"
+            )
+        every = tuple(map(str, (*summary.problems, *faults)))
+        problems, jobs = every[:LISTED], sum(row.jobs for row in summary.rows)
+        state = msgspec.structs.replace(before, stored=stored, reportable=jobs, problems=problems)
         if self.context.dry_run or problems != before.problems:
-            self.show_problems(f"{site} {month}", found.problems)
-        reported = before.digest if before.outbox is None else before.outbox.digest
-        if always or reported != found.digest:
-            state = self._plan(site, month, state, found)
+            self.show_problems(f"{site} {month}", every)
+        # The digest covers exactly the content to send. A change of it would send each month again.
+        held = sorted(row.key for row in summary.held)
+        missing = [(each.submit_host, each.jobs) for each in summary.unreported]
+        content = [summary.rows, held, [message.text for message in accelerators], missing]
+        digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+        if always or digest != (before.digest if before.outbox is None else before.outbox.digest):
+            state = self._plan(site, month, state, summary, accelerators, digest=digest)
         if state != before:
             await self.saved.save_month(site, month, state)
         # Each acknowledgement is saved before the next message is sent.
@@ -214,36 +212,19 @@ class SummaryReporter(Reporter):
             done = msgspec.structs.replace(state, outbox=rest) if messages else self._close(state, rest)
             await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
-    async def _make_report(self, site: str, month: Month, state: MonthState) -> Found:
-        """Make the report from the store.
-
-        Raises:
-            NotReported: the month was reported, but now no job of it can be, or the store no longer has jobs of it, at
-                any site.
-        """
-        config, records = self.config, self.context.records
-        summary = await summaries(config, records, site, month)
-        size = config.messaging.max_message_size
-        accelerators, faults = await accelerator_messages(config, records, site, month, size)
-        problems = tuple(map(str, (*summary.problems, *faults)))
-        stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        any_job = AggregateQuery(match_stopped(month.window))
-        if not summary.rows and state.there.size and summary.left_out:
-            reasons = format_list([*dict.fromkeys(each.reason for each in summary.left_out)], LISTED, "; ")
-            raise NotReported(
-                f"{site} {month}: no job can be reported, but APEL has {state.jobs}: nothing is withdrawn. Did a label "
-                f"or benchmark change, in the records or in this plugin's options? {reasons}"
-            )
-        if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
-            raise NotReported(
-                f"{site} {month}: the store no longer has jobs of this month, of any site, but APEL has {state.jobs}"
-                ": nothing is withdrawn. If these jobs were deleted on purpose, ask APEL to delete the month"
-            )
-        return Found(summary, accelerators, problems, stored)
-
-    def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
+    def _plan(
+        self,
+        site: str,
+        month: Month,
+        state: MonthState,
+        summary: Summaries,
+        accelerators: Sequence[Message],
+        *,
+        digest: str,
+    ) -> MonthState:
         """Put the whole report of a month into its outbox, replacing any waiting messages.
 
+        Messages about accelerators have no keys, so they cannot be withdrawn.
         Withdrawn rows come first: if APEL mistakes two keys for one, the later amounts must win. The sync message also
         has the submit hosts of earlier reports, with zero unless they have jobs now.
 
@@ -251,16 +232,16 @@ class SummaryReporter(Reporter):
             NotReported: APEL would refuse a message.
         """
         at_apel = {row.key: row for row in unpack(state.there, SummaryRow)}
-        rows, held = found.summary.rows, found.summary.held
+        rows, held = summary.rows, summary.held
         kept = {row.key for row in (*rows, *held)}
         obsolete = [row for key, row in at_apel.items() if key not in kept]
         unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
         afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
-        hosts = {*state.hosts, *[each.submit_host for each in found.summary.counts]}
+        hosts = {*state.hosts, *[each.submit_host for each in summary.counts]}
         size = self.config.messaging.max_message_size
         known = [LeftOutJobs(clean(site), month, host, 0, "") for host in state.hosts]
-        sync = sync_message([*known, *obsolete, *found.summary.counts], size)
-        messages = [*render(obsolete, size), *sync, *render(rows, size), *found.accelerators]
+        sync = sync_message([*known, *obsolete, *summary.counts], size)
+        messages = [*render(obsolete, size), *sync, *render(rows, size), *accelerators]
         for message in messages:
             if faults := validate(message.text, self.context.now()):
                 raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
@@ -268,7 +249,7 @@ class SummaryReporter(Reporter):
             records = counted(len(obsolete), "record at APEL no longer has jobs", "records at APEL no longer have jobs")
             say(self.context, f"{site} {month}: {records}: sent with zeros")
         outbox = Outbox(
-            digest=found.digest,
+            digest=digest,
             jobs=state.reportable,
             rows=pack([*afterwards.values()]),
             messages=tuple([pack([message]) for message in messages]),

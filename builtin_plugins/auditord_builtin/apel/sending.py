@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
 from typing_extensions import override
 
@@ -108,8 +108,20 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
         own, *chain = x509.load_pem_x509_certificates(data)
     except ValueError as error:
         raise CertificateUnusable(f"{certificate}: no certificate in PEM form: {error}") from error
-    private = _load_private_key(key)
-    if _public_bytes(own) != _public_bytes(private):
+    data = _read(key)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # warnings of old algorithms: the CA chose them
+            private = load_pem_private_key(data, password=None)
+    except TypeError as error:
+        raise CertificateUnusable(
+            f"{key}: the key is encrypted, and a daemon cannot ask for its passphrase: store it without one, "
+            "readable by the service's user alone"
+        ) from error
+    except ValueError as error:
+        raise CertificateUnusable(f"{key}: no private key in PEM form: {error}") from error
+    if not isinstance(private, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise CertificateUnusable(f"{key}: messages are signed with RSA or elliptic-curve keys, not with this kind")
+    if own.public_key() != private.public_key():
         raise CertificateUnusable(f"{key} is not the key of the certificate in {certificate}")
     return Credentials(certificate, own, chain, private)
 
@@ -130,32 +142,11 @@ def sign(text: str, credentials: Credentials) -> bytes:
     return builder.sign(Encoding.SMIME, options)
 
 
-def _load_private_key(file: Path) -> SigningKey:
-    data = _read(file)
-    try:
-        with warnings.catch_warnings(action="ignore"):  # warnings of old algorithms: the CA chose them
-            key = load_pem_private_key(data, password=None)
-    except TypeError as error:
-        raise CertificateUnusable(
-            f"{file}: the key is encrypted, and a daemon cannot ask for its passphrase: store it without one, "
-            "readable by the service's user alone"
-        ) from error
-    except ValueError as error:
-        raise CertificateUnusable(f"{file}: no private key in PEM form: {error}") from error
-    if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
-        raise CertificateUnusable(f"{file}: messages are signed with RSA or elliptic-curve keys, not with this kind")
-    return key
-
-
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
         raise CertificateUnusable(f"{file}: cannot be read: {error.strerror}") from error
-
-
-def _public_bytes(owner: x509.Certificate | SigningKey) -> bytes:
-    return owner.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _day(moment: datetime) -> str:

@@ -119,8 +119,16 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
         else:
             description = clean_name(str(given.value), LONGEST_DESCRIPTION)
         rows.append(sums.result(levels.unit, description))
-        if sums.implausible:
-            remarks.append(_remark_on_cpu(sums))
+        if sums.implausible:  # the jobs are still reported
+            groups = [answer.group for answer in sums.implausible]
+            jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
+            stored = sum(answer.stored["cpu"] for answer in sums.implausible)
+            reported = sum(answer.amounts["cpu"] for answer in sums.implausible)
+            first = f"{min(group.first_stop for group in groups):%Y-%m-%dT%H:%M:%SZ}"
+            last = f"{max(group.last_stop for group in groups):%Y-%m-%dT%H:%M:%SZ}"
+            ends = f"it ended at {first}" if jobs == 1 else f"they ended from {first} to {last}"
+            found = counted(jobs, "job has an", "jobs have an")
+            remarks.append(Problem(_subject(sums.row), f"{found} {describe_cpu(stored, wall, reported)}; {ends}"))
     good, held, problems = _check_rows(rows)
     left = [
         LeftOutJobs(clean(site), month, clean_name(why.submit_host), jobs, why.reason)
@@ -165,35 +173,33 @@ def _add_up(config: ApelConfig, site: str, month: Month, answers: Sequence[Answe
         alike = (answer.alike, benchmark and benchmark.type, None if normalised else level)
         sums = known.get(alike)
         if sums is None:
-            row = _make_row(config, site, month, answer)
+            texts = answer.texts
+            row = SummaryRow(
+                layout=config.summary_message,
+                site=clean(site),
+                month=month,
+                vo=clean(texts["VO"]),
+                submit_host=clean_name(texts["SubmitHost"]),
+                node_count=int(texts["NodeCount"]),
+                processors=int(texts["Processors"]),
+                benchmark="" if benchmark is None else benchmark.type,
+                service_level=None if normalised else level.quantize(_THOUSANDTH, ROUND_HALF_UP),
+                jobs=0,
+                wall=0,
+                cpu=0,
+                global_user_name=clean_name(texts["GlobalUserName"]) if "GlobalUserName" in texts else None,
+                vo_group=clean(texts["VOGroup"]) if "VOGroup" in texts else None,
+                vo_role=clean(texts["VORole"]) if "VORole" in texts else None,
+                infrastructure=clean_name(texts["Infrastructure"], _INFRASTRUCTURE)
+                if "Infrastructure" in texts
+                else None,
+            )
             sums = known[alike] = rows.setdefault(row.key, _Sums(row))
             sums.row = min(sums.row, row, key=_spelling)  # a key can have several spellings
-            if "batch_system" in answer.texts:
-                sums.batch_systems.add(answer.texts["batch_system"])
+            if "batch_system" in texts:
+                sums.batch_systems.add(texts["batch_system"])
         sums.add(answer, whole[level])
     return (rows[key] for key in sorted(rows))
-
-
-def _make_row(config: ApelConfig, site: str, month: Month, answer: Answer) -> SummaryRow:
-    texts, benchmark, layout = answer.texts, answer.benchmark, config.summary_message
-    return SummaryRow(
-        layout=layout,
-        site=clean(site),
-        month=month,
-        vo=clean(texts["VO"]),
-        submit_host=clean_name(texts["SubmitHost"]),
-        node_count=int(texts["NodeCount"]),
-        processors=int(texts["Processors"]),
-        benchmark="" if benchmark is None else benchmark.type,
-        service_level=None if layout.normalised else answer.level.quantize(_THOUSANDTH, ROUND_HALF_UP),
-        jobs=0,
-        wall=0,
-        cpu=0,
-        global_user_name=clean_name(texts["GlobalUserName"]) if "GlobalUserName" in texts else None,
-        vo_group=clean(texts["VOGroup"]) if "VOGroup" in texts else None,
-        vo_role=clean(texts["VORole"]) if "VORole" in texts else None,
-        infrastructure=clean_name(texts["Infrastructure"], _INFRASTRUCTURE) if "Infrastructure" in texts else None,
-    )
 
 
 def _check_rows(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
@@ -208,22 +214,6 @@ def _check_rows(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Seque
         problems += [Problem(_subject(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
         (held if faults else good).append(row)
     return good, held, problems
-
-
-def _remark_on_cpu(sums: _Sums) -> Problem:
-    """Return the remark on a row's jobs with an implausible CPU time. The jobs are still reported."""
-    groups = [answer.group for answer in sums.implausible]
-    jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
-    stored = sum(answer.stored["cpu"] for answer in sums.implausible)
-    reported = sum(answer.amounts["cpu"] for answer in sums.implausible)
-    first, last = min(group.first_stop for group in groups), max(group.last_stop for group in groups)
-    ends = f"it ended at {_instant(first)}" if jobs == 1 else f"they ended from {_instant(first)} to {_instant(last)}"
-    found = counted(jobs, "job has an", "jobs have an")
-    return Problem(_subject(sums.row), f"{found} {describe_cpu(stored, wall, reported)}; {ends}")
-
-
-def _instant(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _subject(row: SummaryRow) -> str:

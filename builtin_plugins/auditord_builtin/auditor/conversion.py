@@ -105,7 +105,13 @@ class Conversion(msgspec.Struct, frozen=True):
         """
         is_old = self.until is None or (record.stop_time or record.start_time) < self.until
         if self.in_milliseconds and is_old:
-            record = msgspec.structs.replace(record, components=_in_seconds(record.components, self.in_milliseconds))
+            present = {component.name for component in record.components}
+            names = {name for name in self.in_milliseconds if name + KEPT_IN_MILLISECONDS not in present}
+            components = tuple(
+                Component(each.name, (each.amount + 500) // 1_000, each.scores) if each.name in names else each
+                for each in record.components
+            )
+            record = msgspec.structs.replace(record, components=components)
         if not self.unquoted:
             return record
         meta = record.meta
@@ -141,23 +147,36 @@ class AuditorImporter:
 
     def page(self, rows: Rows) -> ImportPage:
         """Convert a page of rows. Invalid rows become errors and do not affect the others."""
-        decoded, runtimes = _decode(rows.texts)
-        records = [self._convert(each) for each in decoded]
+        decoded: list[Record | InvalidRecord] = []
+        runtimes: list[int | None] = []
+        together = b"[%b]" % b",".join(rows.texts)
+        with suppress(InvalidRecord):  # records that are decoded together share equal values
+            decoded = [*decode_records(together)]
+            runtimes = [each.runtime for each in _runtimes.decode(together)]
+        if len(decoded) != len(rows.texts):  # a row is not a record, or contains two or none
+            decoded, runtimes = [], []
+            for text in rows.texts:
+                try:
+                    record, runtime = decode_record(text), _runtime.decode(text).runtime
+                except InvalidRecord as error:
+                    decoded.append(error)
+                    runtimes.append(None)
+                else:
+                    decoded.append(record)
+                    runtimes.append(runtime)
+        records = list(decoded)
+        for place, original in enumerate(decoded):
+            if not isinstance(original, InvalidRecord):
+                try:
+                    records[place] = converted = self._conversion.convert(original)
+                    self._units.add(original, converted)
+                except InvalidRecord as error:
+                    records[place] = error
 
         def row(place: int) -> ImportRow:
             return ImportRow(rows.places(place), rows.texts[place])
 
         return ImportPage(records, rows.position, rows.fraction, row, runtimes)
-
-    def _convert(self, original: Record | InvalidRecord) -> Record | InvalidRecord:
-        if isinstance(original, InvalidRecord):
-            return original
-        try:
-            record = self._conversion.convert(original)
-        except InvalidRecord as error:
-            return error
-        self._units.add(original, record)
-        return record
 
 
 class _Runtime(msgspec.Struct, gc=False):
@@ -168,36 +187,6 @@ class _Runtime(msgspec.Struct, gc=False):
 
 _runtime: Final = msgspec.json.Decoder(_Runtime)
 _runtimes: Final = msgspec.json.Decoder(list[_Runtime])
-
-
-def _decode(texts: Sequence[bytes]) -> tuple[Sequence[Record | InvalidRecord], Sequence[int | None]]:
-    """Decode all rows together, so that they share equal values, or one by one if a row is not a record."""
-    together = b"[%b]" % b",".join(texts)
-    with suppress(InvalidRecord):
-        records = decode_records(together)
-        if len(records) == len(texts):  # unless a text contains two records, or none
-            return records, [each.runtime for each in _runtimes.decode(together)]
-    found: list[Record | InvalidRecord] = []
-    runtimes: list[int | None] = []
-    for text in texts:
-        try:
-            record, runtime = decode_record(text), _runtime.decode(text).runtime
-        except InvalidRecord as error:
-            found.append(error)
-            runtimes.append(None)
-        else:
-            found.append(record)
-            runtimes.append(runtime)
-    return found, runtimes
-
-
-def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tuple[Component, ...]:
-    present = {component.name for component in components}
-    done = {name for name in names if name + KEPT_IN_MILLISECONDS in present}
-    return tuple(
-        Component(each.name, (each.amount + 500) // 1_000, each.scores) if each.name in names - done else each
-        for each in components
-    )
 
 
 def _percent_decode(name: str) -> str:
@@ -256,13 +245,15 @@ class Units:
         stop, runtime = before.stop_time, before.runtime
         if stop is None or not runtime or runtime < 0:
             return
-        limit = None
-        for original, converted in zip(before.components, after.components, strict=True):
-            if self._is_cpu_time(original.name):
-                limit = limit or 2 * runtime * self._cores_of(before)
-                if not limit:
-                    return
-                key = original.name, stop.year, stop.month
+        cores = next((each.amount for name in self._cores for each in before.components if each.name == name), 0)
+        limit = 2 * runtime * cores
+        for original, converted in zip(before.components, after.components, strict=True) if limit else ():
+            name = original.name
+            if name not in self._names:
+                is_cpu_time = "cpu" in name.lower() and not name.endswith(KEPT_IN_MILLISECONDS)
+                self._names[name] = is_cpu_time and name not in self._cores
+            if self._names[name]:
+                key = name, stop.year, stop.month
                 if key not in self._months:
                     self._months[key] = MonthOfUnits(f"{stop.year:04}-{stop.month:02}")
                 month = self._months[key]
@@ -287,33 +278,18 @@ class Units:
             for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong)):
                 looked_wrong, looks_wrong = alike
                 unit = "converted from milliseconds" if looked_wrong else "seconds"
-                rows.append((name, *_figures(list(run)), "looks like milliseconds" if looks_wrong else unit))
+                of_run = list(run)
+                records, before, after = (
+                    sum(counts)
+                    for counts in zip(*((each.records, each.before, each.after) for each in of_run), strict=True)
+                )
+                span = of_run[0].month if len(of_run) == 1 else f"{of_run[0].month} to {of_run[-1].month}"
+                shares = f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
+                rows.append((name, span, f"{records:,}", *shares, "looks like milliseconds" if looks_wrong else unit))
         return [_HEADING, Table(_COLUMNS, rows)] if rows else []
-
-    def _cores_of(self, record: Record) -> int:
-        for name in self._cores:
-            for component in record.components:
-                if component.name == name:
-                    return component.amount
-        return 0
-
-    def _is_cpu_time(self, name: str) -> bool:
-        known = self._names.get(name)
-        if known is None:
-            candidate = "cpu" in name.lower() and name not in self._cores
-            known = self._names[name] = candidate and not name.endswith(KEPT_IN_MILLISECONDS)
-        return known
 
 
 _HEADING: Final = "CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):"
 _COLUMNS: Final = tuple(
     map(Column, ("component", "months", "records", "too large in AUDITOR", "too large as imported", "unit"))
 )
-
-
-def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
-    records, before, after = (
-        sum(counts) for counts in zip(*((each.records, each.before, each.after) for each in months), strict=True)
-    )
-    span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
-    return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"

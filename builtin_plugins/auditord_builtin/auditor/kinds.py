@@ -69,23 +69,22 @@ def open_importer(options: AuditorOptions, context: Context) -> AuditorImporter:
     """
     del context
     conversion = Conversion(options.unquote, frozenset(options.milliseconds), options.milliseconds_until)
-    return AuditorImporter(_source(options), conversion, options.cores)
-
-
-def _source(options: AuditorOptions) -> Source:
     url = options.source[0]
+    source: Source
     if url.startswith(_DATABASE):
         from auditord_builtin.auditor.postgres import PostgresSource  # noqa: PLC0415 only this source needs psycopg
 
-        return PostgresSource(url, _secret(options.password_file))
-    if url.startswith(_SERVER):
+        source = PostgresSource(url, _secret(options.password_file))
+    elif url.startswith(_SERVER):
         from auditord_builtin.auditor.rest import RestSource  # noqa: PLC0415 only this source needs it
 
         tls, token = Tls(options.ca, options.certificate, options.key), _secret(options.token_file)
-        return RestSource(url, lambda: AsyncClient(url, tls=tls, token=token, timeout=_PATIENCE))
-    from auditord_builtin.auditor.parquet import ParquetSource  # noqa: PLC0415 only this source needs it
+        source = RestSource(url, lambda: AsyncClient(url, tls=tls, token=token, timeout=_PATIENCE))
+    else:
+        from auditord_builtin.auditor.parquet import ParquetSource  # noqa: PLC0415 only this source needs it
 
-    return ParquetSource([Path(word) for word in options.source])
+        source = ParquetSource([Path(word) for word in options.source])
+    return AuditorImporter(source, conversion, options.cores)
 
 
 def _secret(file: Path | None) -> str | None:

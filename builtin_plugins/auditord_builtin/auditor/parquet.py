@@ -82,24 +82,18 @@ def _files(path: Path) -> list[Path]:
 
 
 def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made it
-    stop, components = row["stop_time"], row["components"]
+    start, stop, components, runtime = row["start_time"], row["stop_time"], row["components"], row.get(_RUNTIME)
     if components in {None, "null"}:
         components = "[]"
+    # The runtime is left out if it follows from the times before they were truncated.
+    follows = None in {start, stop, runtime} or runtime in {
+        runtime_seconds(start, stop + lost) for lost in (timedelta(), _LOST, -_LOST)
+    }
+    member = "" if follows else f',"runtime":{runtime}'
     return (
         f'{{"record_id":{json.dumps(row["record_id"], ensure_ascii=False)},"meta":{row["meta"] or "null"},'
-        f'"components":{components},"start_time":{_time(row["start_time"])},'
-        f'"stop_time":{"null" if stop is None else _time(stop)}{_runtime(row)}}}'
+        f'"components":{components},"start_time":{_time(start)},"stop_time":{_time(stop)}{member}}}'
     ).encode(errors="surrogatepass")
-
-
-def _runtime(row: dict[str, Any]) -> str:  # Any: as pyarrow made it
-    """Return the JSON member, or an empty text if the runtime follows from the times before they were truncated."""
-    start, stop, runtime = row["start_time"], row["stop_time"], row.get(_RUNTIME)
-    if None in {start, stop, runtime} or runtime in {
-        runtime_seconds(start, stop + lost) for lost in (timedelta(), _LOST, -_LOST)
-    }:
-        return ""
-    return f',"runtime":{runtime}'
 
 
 def _time(moment: datetime | None) -> str:

@@ -82,7 +82,14 @@ class PostgresSource:
                 await connection.set_read_only(True)
                 await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
                 await connection.execute(_SETTINGS)
-                total, rows_done = await self._count(connection, after_id)
+                exists = await (await connection.execute(_EXISTS)).fetchone()
+                if not (exists and exists[0]):
+                    raise SourceFailed(
+                        f"{self.name} has no table auditor_accounting: name the database that AUDITOR's configuration "
+                        "names (for an AUDITOR before 0.5, first run the migrations of a later version)"
+                    )
+                counts = await (await connection.execute(_COUNT, (after_id,))).fetchone()
+                total, rows_done = counts or (0, 0)
                 async with AsyncServerCursor(connection, "records") as cursor:
                     await cursor.execute(_ROWS, (after_id,), binary=True)
                     async with aclosing(in_pages(_fetch(cursor))) as pages:
@@ -92,16 +99,6 @@ class PostgresSource:
         except Error as error:
             reason = " ".join(str(error).split())
             raise SourceFailed(f"{self.name} is not available: {reason or type(error).__name__}") from error
-
-    async def _count(self, connection: AsyncConnection, after_id: int) -> tuple[int, int]:
-        exists = await (await connection.execute(_EXISTS)).fetchone()
-        if not (exists and exists[0]):
-            raise SourceFailed(
-                f"{self.name} has no table auditor_accounting: name the database that AUDITOR's configuration names "
-                "(for an AUDITOR before 0.5, first run the migrations of a later version)"
-            )
-        found = await (await connection.execute(_COUNT, (after_id,))).fetchone()
-        return (found[0], found[1]) if found else (0, 0)
 
 
 async def _fetch(cursor: AsyncServerCursor[Any]) -> AsyncGenerator[list[bytes], None]:

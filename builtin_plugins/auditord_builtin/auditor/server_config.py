@@ -129,7 +129,12 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
     if not all(host.lower() == "localhost" if _is_name(host) else ip_address(host).is_loopback for host in hosts):
         result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
         # The host names that clients use for the server and that DNS rebinding could abuse.
-        names = {host.lower() for document in others for host in _servers(document)}
+        names: set[str] = set()
+        for other in others:  # the configuration of one of AUDITOR's clients
+            section = other.get("auditor")
+            options = section if _is_section(section) else other
+            found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
+            names |= {str(host).lower() for each in found if each for host in (each if _is_list(each) else [each])}
         aliases = [name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name)]
         result.put("hosts", sorted(aliases), _ALIASES)
 
@@ -145,14 +150,6 @@ def _is_name(host: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _servers(document: Document) -> Sequence[str]:
-    """Return the server's hosts in the configuration of one of AUDITOR's clients."""
-    section = document.get("auditor")
-    options = section if _is_section(section) else document
-    found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
-    return [str(host) for each in found if each for host in (each if _is_list(each) else [each])]
 
 
 def _import_metrics(result: ConfigImport) -> None:

@@ -297,28 +297,8 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
         context.log.warning("no group has any usage: no command is run, and priorities do not change")
         return
     wanted = smooth(wanted, _last(config, context.state), config.smoothing)
-    failed = await _run_commands(config, context, usage, {group: round_half_up(each) for group, each in wanted.items()})
-    if context.dry_run:
-        return
-    applied = {group: each for group, each in wanted.items() if group not in failed}
-    kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
-    state = read_state(context.state).add_run(kept | applied, context.now())
-    await context.save_state(msgspec.to_builtins(state))
-    whole = {group: round_half_up(each) for group, each in applied.items()}
-    metrics.show_applied(context.instance, config.metrics, whole)
-    if failed:
-        group, error = next(iter(failed.items()))
-        raise PrioritiesNotSet(
-            f"commands failed for {len(failed)} of {len(wanted)} groups, all others ran; {group}: {error}"
-        )
-
-
-async def _run_commands(
-    config: PriorityConfig, context: PluginContext, usage: Usage, priorities: dict[str, int]
-) -> Mapping[str, CommandFailed]:
-    """Run every command, or show it in a dry run, and return the last failure of each group."""
-    failed: dict[str, CommandFailed] = {}
-    for group, argv in all_commands(config, usage, priorities):
+    failed: dict[str, CommandFailed] = {}  # the last failure of each group
+    for group, argv in all_commands(config, usage, {group: round_half_up(each) for group, each in wanted.items()}):
         if context.dry_run:
             context.show(show_command(argv))
             continue
@@ -328,7 +308,19 @@ async def _run_commands(
             failed[group] = error
             metrics.FAILURES.labels(context.instance, group).inc()
             context.log.error("a command for group %s failed: %s", group, error)  # noqa: TRY400 says enough
-    return failed
+    if context.dry_run:
+        return
+    applied = {group: each for group, each in wanted.items() if group not in failed}
+    kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
+    state = read_state(context.state).add_run(kept | applied, context.now())
+    await context.save_state(msgspec.to_builtins(state))
+    whole = {group: round_half_up(each) for group, each in applied.items()}
+    metrics.show_applied(context.instance, config.metrics, whole)
+    if failed:
+        group, reason = next(iter(failed.items()))
+        raise PrioritiesNotSet(
+            f"commands failed for {len(failed)} of {len(wanted)} groups, all others ran; {group}: {reason}"
+        )
 
 
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that was saved

@@ -1,6 +1,5 @@
 """Plugin ``retention``: removes users' names from old records. Times, amounts, sites and groups stay."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -40,16 +39,27 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
 
     No progress is saved, but redacted records no longer match, so the next run continues where a killed one stopped.
     """
-    redactor, before = context.redactor, cutoff(context.now(), config.months)
+    redactor, before, names = context.redactor, cutoff(context.now(), config.months), ", ".join(config.meta)
     if context.dry_run:
-        await _show(config, context, before)
+        query = AggregateQuery(_matching(config, before), (CalendarPeriod(CalendarUnit.YEAR),))
+        groups = (await context.records.aggregate(query)).groups
+        for group in groups:
+            context.show(f"{group.key[0]:%Y}: {counted(group.records, 'record')} would lose {names}")
+        if not groups:
+            context.show(f"no record that ended before {before:%Y-%m-%d} has any of {names}")
         return
     changed = 0
-    async for ids in _old(config, context, before):
-        changed += await redactor.redact(ids, config.meta)
+    since: datetime | None = None
+    while True:  # each batch is a separate query, so that no query stays open for long
+        where = _matching(config, before, since)
+        async with context.records.stream(RecordQuery(where, limit=AT_ONCE, released=True)) as records:
+            found = [record async for record in records]
+        if not found:
+            break
+        changed += await redactor.redact([record.record_id for record in found], config.meta)
+        since = found[-1].stop_time
     left = await redactor.redact_leftovers(before, config.meta)
     if changed or left:
-        names = ", ".join(config.meta)
         context.log.info("removed %s from %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
 
 
@@ -58,34 +68,12 @@ def cutoff(now: datetime, months: int) -> datetime:
     return Month.of(now).plus(-months).start
 
 
-async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:
-    """Yield batches of record ids. Each batch is a separate query, so that no query stays open for long."""
-    since: datetime | None = None
-    while True:
-        where = _matching(config, before, since)
-        async with context.records.stream(RecordQuery(where, limit=AT_ONCE, released=True)) as records:
-            found = [record async for record in records]
-        if not found:
-            return
-        yield [record.record_id for record in found]
-        since = found[-1].stop_time
-
-
 def _matching(config: RetentionConfig, before: datetime, since: datetime | None = None) -> Condition:
     ended: tuple[Condition, ...] = (TimeCompares(TimeField.STOP, Comparison.LT, before),)
     if since is not None:  # skip the records of earlier batches
         ended = (*ended, TimeCompares(TimeField.STOP, Comparison.GTE, since))
     # Matches every record that has the key: values are never empty, so each list of values lacks "".
     return AllOf((*ended, AnyOf(tuple(MetaLacks(key, "") for key in config.meta))))
-
-
-async def _show(config: RetentionConfig, context: PluginContext, before: datetime) -> None:
-    query = AggregateQuery(_matching(config, before), (CalendarPeriod(CalendarUnit.YEAR),))
-    groups = (await context.records.aggregate(query)).groups
-    for group in groups:
-        context.show(f"{group.key[0]:%Y}: {counted(group.records, 'record')} would lose {', '.join(config.meta)}")
-    if not groups:
-        context.show(f"no record that ended before {before:%Y-%m-%d} has any of {', '.join(config.meta)}")
 
 
 KIND: Final = PluginKind(

@@ -201,48 +201,40 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
     """Return all rows of a paged list. ``key`` identifies a row: a duplicate means that the list has changed.
 
     Raises:
-        InvalidAnswer: the list is incomplete, lacks its total length, or changed during every attempt.
+        InvalidAnswer: the list is incomplete or changed during every attempt, or a page lacks the total length or has a
+            link to itself or an earlier page.
         WaldurError: the request for a page failed.
     """
     for _ in range(READINGS):
-        rows, counts = await _read_pages(ask, request, kind)
+        rows: list[T] = []
+        counts: set[int] = set()
+        number, following = 0, 1
+        while following > number:
+            number = following
+            page_request = request.page(number)
+            answer = await ask(page_request)
+            page = decode(answer.body, list[kind], page_request)  # type: ignore[valid-type] # a type in a variable
+            rows += page
+            length = answer.headers.get(COUNT, "")
+            if not length.isascii() or not length.isdigit():
+                raise InvalidAnswer(
+                    f"{page_request}: the answer lacks the length of the list ({COUNT}: {length!r}): does a proxy "
+                    "remove it?"
+                )
+            counts.add(int(length))
+            if (link := answer.links.get("next")) is not None:
+                # Only the page's number is used: proxies often get the link's host wrong.
+                text = parse_qs(urlsplit(link).query).get("page", [""])[-1]
+                following = int(text) if text.isascii() and text.isdigit() else 0
+                if following <= number:
+                    raise InvalidAnswer(f"{page_request}: page {number} has a wrong link to the next page: {link!r}")
+            elif page and len(rows) < max(counts):
+                following += 1
         if len(counts) == 1 and len({key(row) for row in rows}) == len(rows):
             if len(rows) < (count := counts.pop()):
                 raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {counted(count, 'row')}")
             return rows
     raise InvalidAnswer(f"{request}: the list changed during each of {READINGS} attempts to read it")
-
-
-async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """Return the rows, and all the total lengths that the pages stated.
-
-    Raises:
-        InvalidAnswer: a page lacks the total length, or the next page's number is not larger than its own.
-    """
-    rows: list[T] = []
-    counts: set[int] = set()
-    number = 1
-    while True:
-        page_request = request.page(number)
-        answer = await ask(page_request)
-        page = decode(answer.body, list[kind], page_request)  # type: ignore[valid-type] # a type in a variable
-        rows += page
-        count = answer.headers.get(COUNT, "")
-        if not count.isascii() or not count.isdigit():
-            raise InvalidAnswer(
-                f"{page_request}: the answer lacks the length of the list ({COUNT}: {count!r}): does a proxy remove it?"
-            )
-        counts.add(int(count))
-        if (link := answer.links.get("next")) is not None:
-            # Only the page's number is used: proxies often get the link's host wrong.
-            following = parse_qs(urlsplit(link).query).get("page", [""])[-1]
-            if not following.isascii() or not following.isdigit() or int(following) <= number:
-                raise InvalidAnswer(f"{page_request}: page {number} has a wrong link to the next page: {link!r}")
-            number = int(following)
-        elif page and len(rows) < max(counts):
-            number += 1
-        else:
-            return rows, counts
 
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
@@ -369,9 +361,7 @@ class WaldurClient:
         Raises:
             Refused: the month is closed, which applies to all users.
         """
-        if not usages:
-            return {}
-        if not self._bulk:
+        if not (usages and self._bulk):
             return await self._write_one_by_one(row, usages)
         try:
             await self._write(api.set_user_usages(row, usages))
@@ -379,21 +369,17 @@ class WaldurClient:
             if error.about_a_closed_month:
                 raise
             if error.status in NO_SUCH_ADDRESS:
-                return await self._write_without_bulk(row, usages)
+                # Write one user alone, to tell a server without the bulk endpoint from a total that no longer exists.
+                if (reason := await self._write_one(row, usages[0])) is not None:
+                    return dict.fromkeys((each.username for each in usages), reason)
+                self._bulk = False
+                return await self._write_one_by_one(row, usages[1:])
             if len(usages) == 1:
                 return {usages[0].username: str(error)}
             middle = len(usages) // 2
             first = await self.set_user_usages(row, usages[:middle])
             return {**first, **await self.set_user_usages(row, usages[middle:])}
         return {}
-
-    async def _write_without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
-        """Write one user alone, to tell a server without the bulk endpoint from a total that no longer exists."""
-        reason = await self._write_one(row, usages[0])
-        if reason is not None:
-            return dict.fromkeys((each.username for each in usages), reason)
-        self._bulk = False
-        return await self._write_one_by_one(row, usages[1:])
 
     async def _write_one_by_one(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         reasons: dict[str, str] = {}

@@ -91,9 +91,27 @@ async def shares(
     for key, where in conditions:
         async with records.stream(RecordQuery(where=where, order=query.Order(query.SortField.STOP))) as found:
             async for record in found:
-                share = _compute_share(config, record, window, as_of)
-                if share.ticks > 0 and _counts_for(config, record, (key, account), user):
-                    yield share
+                stop, name = (
+                    as_of if record.stop_time is None else record.stop_time,
+                    _first(record, config.user_meta)[1],
+                )
+                counts_for, counted_as = _first(record, config.account_meta)
+                ticks = (min(stop, window.stop) - max(record.start_time, window.start)) // _TICK
+                if (
+                    ticks <= 0
+                    or stop < record.start_time
+                    or (counts_for, fold_name(counted_as)) != (key, fold_name(account))
+                    or (user is not None and fold_name(name) != fold_name(user))
+                    or (config.sites and _first(record, config.site_meta)[1] not in config.sites)
+                ):
+                    continue
+                minutes: dict[str, Fraction] = {}
+                for resource in config.resources:
+                    recorded = config.recorded[resource]
+                    total = sum(each.amount for each in record.components if each.name in recorded.component)
+                    minutes[resource] = total * recorded.scale * ticks / TICKS_PER_MINUTE
+                amounts = {component: amount(config, component, minutes) for component in config.backend_components}
+                yield Share(record, name, ticks, amounts)
 
 
 async def explain(
@@ -130,27 +148,6 @@ async def explain(
 
 def _format_amounts(amounts: Mapping[str, Decimal]) -> str:
     return ", ".join(f"{component} {each}" for component, each in amounts.items()) or "nothing"
-
-
-def _compute_share(config: WaldurConfig, record: Record, window: Window, as_of: datetime) -> Share:
-    stop = as_of if record.stop_time is None else record.stop_time
-    ticks = (min(stop, window.stop) - max(record.start_time, window.start)) // _TICK if stop >= record.start_time else 0
-    minutes: dict[str, Fraction] = {}
-    for resource in config.resources:
-        recorded = config.recorded[resource]
-        total = sum(component.amount for component in record.components if component.name in recorded.component)
-        minutes[resource] = total * recorded.scale * ticks / TICKS_PER_MINUTE
-    amounts = {component: amount(config, component, minutes) for component in config.backend_components}
-    return Share(record, _first(record, config.user_meta)[1], ticks, amounts)
-
-
-def _counts_for(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
-    """Return True if the record counts for the account under the key, and for the user if one is given."""
-    key, name = _first(record, config.account_meta)
-    if key != account[0] or fold_name(name) != fold_name(account[1]):
-        return False
-    of_user = user is None or fold_name(_first(record, config.user_meta)[1]) == fold_name(user)
-    return of_user and (not config.sites or _first(record, config.site_meta)[1] in config.sites)
 
 
 def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:

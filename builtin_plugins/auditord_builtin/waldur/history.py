@@ -329,25 +329,15 @@ def load_history_command(
     names = [context.choose(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
 
     async def load() -> None:
-        name = names[0] if offering_uuid is None else await _find_instance(context, names, offering_uuid)
-        async with context.instance(name, dry_run=dry_run) as (config, plugin_context):
+        found = list(names) if offering_uuid is None else []
+        for name in [] if offering_uuid is None else names:
+            async with context.instance(name, dry_run=True) as (config, _):
+                found += [name] if config.waldur_offering_uuid == offering_uuid else []
+        if len(found) != 1:
+            several = f"several report to it ({', '.join(found)}): give --instance"
+            raise AuditordError(f"offering {offering_uuid}: {several if found else 'no instance reports to it'}")
+        async with context.instance(found[0], dry_run=dry_run) as (config, plugin_context):
             update = {} if token is None else {"waldur_api_token": SecretStr(token)}
             await load_history(config.model_copy(update=update), plugin_context, wanted, say)
 
     context.run(load)
-
-
-async def _find_instance(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
-    """Return the name of the instance that reports to an offering.
-
-    Raises:
-        AuditordError: no instance reports to the offering, or several do.
-    """
-    found: list[str] = []
-    for name in names:
-        async with context.instance(name, dry_run=True) as (config, _):
-            found += [name] if config.waldur_offering_uuid == offering else []
-    if len(found) != 1:
-        which = f"several report to it ({', '.join(found)}): give --instance" if found else "no instance reports to it"
-        raise AuditordError(f"offering {offering}: {which}")
-    return found[0]

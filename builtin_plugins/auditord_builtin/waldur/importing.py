@@ -89,8 +89,13 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
         for key, component in components.items():
             _check_mapping(component, f"{place}.backend_components.{key}")
     whole = ConfigImport(document, "plugins")
-    names = _name_instances([str(each.get("name", "")) for each in offerings])
-    for name, offering in zip(names, offerings, strict=True):
+    names: list[str] = []
+    for offering in offerings:
+        words = re.sub("[^a-z0-9]+", "_", str(offering.get("name", "")).lower()).strip("_")
+        plain = words if words.startswith("waldur") else f"waldur_{words}".rstrip("_")
+        numbered = (f"{plain}_{number}" for number in range(2, len(offerings) + 2))
+        name = plain if plain not in names else next(each for each in numbered if each not in names)
+        names.append(name)
         result = ConfigImport(offering, f"plugins.{name}")
         result.remark("", f"{offering.get('name', name)}. {'' if whole.comments else _ACCOUNTS}".rstrip())
         _import_offering(result, f"offerings.{name}.", document, environment)
@@ -106,17 +111,6 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
 def _check_mapping(given: Any, place: str) -> None:  # Any: an operator's YAML
     if not isinstance(given, Mapping):
         raise ValueError(f"{place}: expected options below it, got {'nothing' if given is None else repr(given)}")  # noqa: TRY004 callers report ValueErrors
-
-
-def _name_instances(names: list[str]) -> list[str]:
-    """Return a unique instance name for each offering."""
-    made: list[str] = []
-    for name in names:
-        words = re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
-        plain = words if words.startswith("waldur") else f"waldur_{words}".rstrip("_")
-        numbered = (f"{plain}_{number}" for number in range(2, len(names) + 2))
-        made.append(plain if plain not in made else next(each for each in numbered if each not in made))
-    return made
 
 
 def _import_offering(result: ConfigImport, place: str, document: Document, environment: Mapping[str, str]) -> None:
@@ -138,15 +132,14 @@ def _import_offering(result: ConfigImport, place: str, document: Document, envir
     for theirs, ours in (("timezone", "timezone"), ("global_proxy", "proxy"), ("reporting_periods",) * 2):
         if document.get(theirs):
             result.put(ours, document[theirs])
-    _import_slurm(result, place)
-    _import_components(result, place)
+    _import_backend(result, place)
     stomp = {option: _OTHER_MODE for option in offering if option.startswith("stomp_")}
     result.drop(offering, _OFFERING, {**_OFFERING_DROPPED, **stomp}, place=place, other=_IGNORED)
     if (backend := str(offering.get("reporting_backend", ""))) not in {"", "slurm"}:
         result.dropped[f"{place}reporting_backend"] = f"{backend} reported other amounts; compare them"
 
 
-def _import_slurm(result: ConfigImport, place: str) -> None:
+def _import_backend(result: ConfigImport, place: str) -> None:
     settings = result.section("backend_settings")
     if slurm := {option: str(settings[option]) for option in _SETTINGS if settings.get(option)}:
         result.put("slurm", slurm, "only for --source sacct, compare and diagnose")
@@ -156,8 +149,6 @@ def _import_slurm(result: ConfigImport, place: str) -> None:
     used = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
     result.drop(settings, used, _SETTINGS_DROPPED, place=f"{place}backend_settings.", other=_IGNORED)
 
-
-def _import_components(result: ConfigImport, place: str) -> None:
     components: Mapping[str, Document] = result.document["backend_components"]
     targets = any(each.get("target_components") for each in components.values())
     known = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}

@@ -227,27 +227,25 @@ class _Planner:
         amounts = _Amounts(self, account, resource.uuid)
         falls, several = amounts.explain_falls(), amounts.explain_several()
         if anomalies := {**falls, **several}:
-            yield self._explain(account, anomalies, ambiguous=falls.keys() <= several.keys())
+            would = "; ".join(anomalies.values())
+            if falls.keys() <= several.keys():
+                yield self._hold_back(account, "ambiguous", would)
+            elif self.rules.stale:
+                why = f"but the records are not up to date: {self.rules.stale}"
+                yield self._hold_back(account, "stale", f"{would}; {why}")
+            else:
+                yield self._hold_back(
+                    account,
+                    "decrease",
+                    f"{would}; see auditord waldur explain {account} --month {self.month}; if the records are right, "
+                    "allow it with --allow-decrease: auditord waldur report --once for the months that are reported, "
+                    "auditord waldur load-history for older ones",
+                )
             if not self.rules.omit_anomalous:
                 return
         if wanted := {name: each for name, each in amounts.select_totals().items() if name not in anomalies}:
             users = amounts.select_users(wanted)
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
-
-    def _explain(self, account: str, anomalies: Mapping[str, str], *, ambiguous: bool) -> HeldBack:
-        """Return why a resource is held back. ``ambiguous``: each component in ``anomalies`` has several totals."""
-        would = "; ".join(anomalies.values())
-        if ambiguous:
-            return self._hold_back(account, "ambiguous", would)
-        if self.rules.stale:
-            return self._hold_back(account, "stale", f"{would}; but the records are not up to date: {self.rules.stale}")
-        return self._hold_back(
-            account,
-            "decrease",
-            f"{would}; see auditord waldur explain {account} --month {self.month}; if the records are right, allow it"
-            " with --allow-decrease: auditord waldur report --once for the months that are reported,"
-            " auditord waldur load-history for older ones",
-        )
 
     def _hold_back(self, account: str, anomaly: Anomaly, text: str) -> HeldBack:
         return HeldBack(account, anomaly, f"{account}, {self.month}: held back: {text}")

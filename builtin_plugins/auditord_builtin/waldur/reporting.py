@@ -123,7 +123,21 @@ class Summary:
         self._warn_of(
             "user has usage but is not an offering user", "users have usage but are not offering users", users
         )
-        nothing = self._explain_nothing()
+        nothing = (
+            None
+            if self._accepted
+            else "the offering accepts no usage of any configured component: nothing was reported"
+        )
+        for month in self._planned if nothing is None else ():
+            if not month.reported:
+                prefixes = ", ".join(self._config.account_prefixes)
+                chosen = f" that begins with {prefixes}" if prefixes else ""
+                nothing = f"the offering has no resource with a backend_id{chosen}: nothing was reported"
+            elif month.held_back_whole == month.reported:
+                held_back = f"{month.plan.month:%Y-%m}: all resources ({month.reported}) are held back"
+                nothing = f"{held_back}: nothing was reported; the warnings in the log say why"
+            if nothing is not None:
+                break
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self.problems)
             metrics.set_planned(task, self._current_month, self._config.backend_components, self._planned)
@@ -135,20 +149,6 @@ class Summary:
             raise NotReported(f"{counted(len(self.problems), 'problem')}: {format_list(self.problems, LISTED, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
-
-    def _explain_nothing(self) -> str | None:
-        """Return why no amount could be reported for one of the months, or None."""
-        if not self._accepted:
-            return "the offering accepts no usage of any configured component: nothing was reported"
-        for month in self._planned:
-            if not month.reported:
-                prefixes = ", ".join(self._config.account_prefixes)
-                chosen = f" that begins with {prefixes}" if prefixes else ""
-                return f"the offering has no resource with a backend_id{chosen}: nothing was reported"
-            if month.held_back_whole == month.reported:
-                held_back = f"{month.plan.month:%Y-%m}: all resources ({month.reported}) are held back"
-                return f"{held_back}: nothing was reported; the warnings in the log say why"
-        return None
 
     def _warn_of(self, singular: str, plural: str, names: Iterable[str]) -> None:
         if names := sorted(names):

@@ -96,35 +96,30 @@ class DateCheck(msgspec.Struct, frozen=True):
             if all(reported.get(name) == amount for name, amount in probe.written.items()):
                 await self._keep([])
                 return
-        found = [await self._take_back(probe) for probe in probes]
+        # An amount in a wrong month is taken back. If that month is over, the message asks to correct it by hand.
+        texts: list[str] = []
+        for probe in probes:
+            reported = await self._read_totals(probe.present, probe.resource)
+            wrong = {
+                name: probe.before[name]
+                for name, amount in probe.written.items()
+                if reported.get(name) == amount != probe.before[name]
+            }
+            if wrong and probe.present != self._present:
+                amounts = ", ".join(f"{name} {reported[name]} instead of {before}" for name, before in wrong.items())
+                texts.append(
+                    f"{probe.backend_id}: {probe.present:%Y-%m} has the usage of {probe.month:%Y-%m}, {amounts}: this"
+                    f" Waldur ignores dates, and the month is over: correct it in Waldur by hand"
+                )
+            elif wrong:
+                await self.client.set_usage(probe.resource, self.now - CLOCKS_APART, wrong)
+                moved = f"and wrote the amounts into {probe.present:%Y-%m}, where they have been taken back"
+                texts.append(f"{_describe_ignored(probe)}, {moved}")
         await self._keep([])
-        if texts := [text for text in found if text] or [_describe_ignored(probe) for probe in probes[-1:] if answered]:
+        if texts := texts or [_describe_ignored(probe) for probe in probes[-1:] if answered]:
             raise DateIgnored(
                 f"{'; '.join(texts)}. No other amounts of past months were sent; they need a newer Waldur"
             )
-
-    async def _take_back(self, probe: Probe) -> str:
-        """Take back an amount from the wrong month, and return a message, or an empty one if it never arrived.
-
-        If the wrong month is over, the message only asks to correct it by hand.
-        """
-        reported = await self._read_totals(probe.present, probe.resource)
-        wrong = {
-            name: probe.before[name]
-            for name, amount in probe.written.items()
-            if reported.get(name) == amount != probe.before[name]
-        }
-        if not wrong:
-            return ""
-        if probe.present != self._present:
-            amounts = ", ".join(f"{name} {reported[name]} instead of {before}" for name, before in wrong.items())
-            return (
-                f"{probe.backend_id}: {probe.present:%Y-%m} has the usage of {probe.month:%Y-%m}, {amounts}: this"
-                f" Waldur ignores dates, and the month is over: correct it in Waldur by hand"
-            )
-        await self.client.set_usage(probe.resource, self.now - CLOCKS_APART, wrong)
-        ignored = _describe_ignored(probe)
-        return f"{ignored}, and wrote the amounts into {probe.present:%Y-%m}, where they have been taken back"
 
     @property
     def _present(self) -> date:

@@ -84,6 +84,22 @@ def test_an_identity_tells_a_changed_file(tmp_path: Path) -> None:
     assert identity((tmp_path / "a").stat()) != before
 
 
+def test_a_file_is_written_beside_those_of_others_and_without_what_a_killed_process_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = ".x.0123456789abcdef.part"
+    for name in (".x.part", ".y.0123456789abcdef.part", left):
+        (tmp_path / name).write_text("theirs")
+    with SharedFolder.opened(tmp_path) as folder:
+        with monkeypatch.context() as other:
+            other.setattr(os, "geteuid", lambda: (tmp_path / left).stat().st_uid + 1)
+            folder.write_whole("x", b"1")
+        assert sorted(folder.names()) == [left, ".x.part", ".y.0123456789abcdef.part", "x"]
+        folder.write_whole("x", b"2")
+        assert sorted(folder.names()) == [".x.part", ".y.0123456789abcdef.part", "x"]
+    assert (tmp_path / "x").read_bytes() == b"2"
+
+
 def test_reports_are_readable_as_the_users_umask_says(tmp_path: Path) -> None:
     with SharedFolder.opened(tmp_path) as folder:
         folder.write_whole("x", b"")
