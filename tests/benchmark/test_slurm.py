@@ -67,8 +67,7 @@ def measure(jobs: int) -> float:
 
     table, reading = step("text to rows", lambda: read(text))
     found, finding = step("rows to runs", lambda: find_runs(table, HOUR))
-    outcomes, converting = step("runs to records", lambda: convert_all(CONFIG, found, ()))
-    batch = outcomes.batch(seen={})
+    batch, converting = step("runs to records", lambda: convert_all(CONFIG, found, BEGIN, ()))
     prepared, writing = step("records to rows of the queue", lambda: prepare("slurm", batch, BEGIN))
     assert (len(prepared.rows), len(prepared.set_aside)) == (jobs, 0)
     with TemporaryDirectory() as folder:

@@ -147,7 +147,6 @@ class _NewJobs:
             async with aclosing(read()) as batches:
                 async for batch in batches:
                     yield batch
-        self._context.report_progress(1.0)
 
     async def _read_new(self) -> AsyncGenerator[Batch, None]:
         """Read from the previous ``until`` minus the overlap up to now minus the lag.
@@ -217,12 +216,11 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
 async def account_for(config: JobsConfig, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
     """Return a batch, without a checkpoint, of the runs not in ``known``, which are remembered until ``remember``."""
     # In a thread, since a large table takes seconds, and the daemon must answer requests meanwhile.
-    outcomes = await to_thread.run_sync(convert_all, config, found, known)
-    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
+    return await to_thread.run_sync(convert_all, config, found, remember, known)
 
 
-def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
-    """Convert the runs whose keys are not in ``known``. This can take seconds."""
+def convert_all(config: JobsConfig, found: Found, remember: datetime, known: Collection[str]) -> Batch:
+    """Convert the runs whose keys are not in ``known``, which can take seconds; see :func:`account_for`."""
     outcomes, converter = Outcomes(), Converter(config)
     for key, run in found.runs.items():
         if key not in known:
@@ -230,7 +228,7 @@ def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Out
     outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
     outcomes.skipped["not over yet"] += found.unfinished
     outcomes.skipped["over, but its end is not known yet"] += len(found.endless)
-    return outcomes
+    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
 class Waiting:

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from typing import Final
 
 from auditord_builtin.slurm import epilog
@@ -151,7 +152,7 @@ SLURM: Final = CollectorKind(
     one_job=True,
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
-    prefix=lambda config: config.record_prefix,
+    prefix=attrgetter("record_prefix"),
     remarks=_remarks,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
@@ -172,7 +173,7 @@ SLURM_EPILOG: Final = CollectorKind(
     one_job=True,
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
-    prefix=lambda config: config.record_prefix,
+    prefix=attrgetter("record_prefix"),
     remarks=_remarks,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
