@@ -140,7 +140,8 @@ async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
 def _live_instance(instance: "Instance") -> dict[str, Any]:  # Any: JSON
     times = {"next_run": instance.next_run, "last_run": instance.last_started}
     last = next(iter(instance.last_runs), None)
-    return {**_live_sender(instance), "running": instance.running, **times, **_counts(last)}
+    state = {"running": instance.running, "remarks": instance.remarks, **times}
+    return {**_live_sender(instance), **state, **_counts(last)}
 
 
 def _live_sender(instance: "Instance") -> dict[str, Any]:  # Any: JSON
@@ -188,6 +189,7 @@ async def _read_files(place: Place) -> dict[str, Any]:  # Any: JSON
                 "last_success": _time(run.last_success),
                 "error": run.error,
                 "failures": run.failures,
+                "remarks": [],  # only the daemon knows them
                 **_counts(run),
             }
             for run, *_ in runs.values()
@@ -286,6 +288,7 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
     for run in status["instances"]:
         if run["error"]:
             yield "problem", f"{run['task']}: {_failures(run)}"
+        yield from (("remark", f"{run['task']}: {remark}") for remark in run["remarks"])
     yield "records", "unknown" if status["records"] is None else str(status["records"])
     for sender, queue in status["queues"].items():
         yield "queue", f"{sender}: {queue['entries']} waiting, the oldest arrived {distance(queue['oldest'], now)}"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, JobFilter, JobsConfig
 from auditord_builtin.slurm.merging import RowMerger, lacks_cpu_time
+from auditord_builtin.slurm.remarks import SelectionCheck
 from auditord_builtin.slurm.runs import (
     CONTINUED,
     ELSEWHERE,
@@ -31,7 +32,11 @@ _RAN: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
 
 
 class Converter:
-    """Converts runs to records, according to the options of an instance. Reusable for many runs."""
+    """Converts runs to records, according to the options of an instance. Reusable for many runs.
+
+    Attributes:
+        check_selection: finds components that none of the runs has, although they are configured.
+    """
 
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
@@ -41,6 +46,7 @@ class Converter:
         self._id_column = config.id_column
         self._requeued_keep_their_id = config.requeued_keep_their_id
         self._filters = _filters(config.job_filter)
+        self.check_selection = SelectionCheck(config.components).look_at
 
     def convert(self, run: Run) -> Outcome:
         """Convert one run. A run with invalid content is quarantined and never raises.
