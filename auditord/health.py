@@ -23,6 +23,7 @@ class TaskHealth(msgspec.Struct, frozen=True):
         last_success: time of the last successful run or batch.
         last_error: the error of the last run; None if it succeeded.
         next_run: time of the next scheduled run.
+        remarks: those of the last successful run since the start of the daemon.
     """
 
     task: str
@@ -34,6 +35,7 @@ class TaskHealth(msgspec.Struct, frozen=True):
     last_error: str | None = None
     failures: int = 0
     next_run: datetime | None = None
+    remarks: Sequence[str] = ()
 
 
 class Health:
@@ -93,9 +95,11 @@ class Health:
         """Note the start of a run."""
         self._change(section, task, running=True, last_started=moment)
 
-    def note_success(self, section: str, task: str, moment: datetime, *, running: bool) -> None:
+    def note_success(
+        self, section: str, task: str, moment: datetime, *, running: bool, remarks: Sequence[str] = ()
+    ) -> None:
         """Note a successful run or, for a sender, a delivered batch."""
-        self._change(section, task, running=running, last_success=moment, last_error=None, failures=0)
+        self._change(section, task, running=running, last_success=moment, last_error=None, failures=0, remarks=remarks)
 
     def note_wait(self, section: str, task: str) -> None:
         """Note a run that did nothing, since it has to wait for another instance."""

@@ -50,6 +50,7 @@ def collect_command(
     A period can be collected again: this changes neither the checkpoint nor stored records, except those of requeued
     runs, which Slurm changes afterwards. Asks the running daemon, or works on its files if none runs.
     """
+    log_to_terminal()
     _check_output(output, dry_run=dry_run)
     if once and start:
         raise click.UsageError(

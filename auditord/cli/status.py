@@ -115,6 +115,7 @@ async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
             {
                 **_live_sender(each),
                 "running": each.running,
+                "remarks": each.remarks,
                 "next_run": each.next_run,
                 "last_run": each.last_started,
                 **_counts(next(iter(each.last_runs), None)),
@@ -178,6 +179,7 @@ async def _read_files(place: Place) -> dict[str, Any]:  # Any: JSON
                 "last_success": _time(run.last_success),
                 "error": run.error,
                 "failures": run.failures,
+                "remarks": [],  # only the daemon knows them
                 **_counts(run),
             }
             for run, *_ in runs.values()
@@ -276,6 +278,7 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
     for run in status["instances"]:
         if run["error"]:
             yield "problem", f"{run['task']}: {_failures(run)}"
+        yield from (("remark", f"{run['task']}: {remark}") for remark in run["remarks"])
     yield "records", "unknown" if status["records"] is None else str(status["records"])
     for sender, queue in status["queues"].items():
         yield "queue", f"{sender}: {queue['entries']} waiting, the oldest arrived {distance(queue['oldest'], now)}"

@@ -24,7 +24,7 @@ from auditord.backup.notes import InstanceBackups, collectors_behind, forget_res
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
-from auditord.contexts.plugins import open_plugin, remote_source
+from auditord.contexts.plugins import ObservedLog, open_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
@@ -142,7 +142,8 @@ class Instances:
             if kind.prefix is not None and not wanted.dry_run:
                 await self._storage.spool.use_prefix(name, kind.prefix(config))
             context = await self.collector_context(wanted, observer)
-            await collect(kind.collect(config, context), keep, counts, context.log)
+            log = context.log if observer is None else ObservedLog(context.log, observer)
+            await collect(kind.collect(config, context), keep, counts, log)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
         return Runnable(name, kind.name, execute, limit)
@@ -259,12 +260,15 @@ async def collect(
                 if (each.label, each.rounded, each.name) in warned:
                     continue
                 warned.add((each.label, each.rounded, each.name))
+                wanting = f"{'label' if each.label else 'component'} {each.name}"
                 if each.rounded:
-                    log.warning("%s is not exact, and other records may not be either: %s", each.record_id, each.reason)
-                    continue
-                kind = "label" if each.label else "component"
-                text = "%s has no %s %s, and other records may lack it too: %s"
-                log.warning(text, each.record_id, kind, each.name, each.reason)
+                    text = f"{each.record_id} is not exact, and other records may not be either: {each.reason}"
+                elif each.record_id:
+                    text = f"{each.record_id} has no {wanting}, and other records may lack it too: {each.reason}"
+                else:
+                    text = f"no record has {wanting}: {each.reason}"
+                log.warning("%s", text)
+                counts.remarks.append(text)
 
 
 @asynccontextmanager

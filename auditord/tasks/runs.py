@@ -220,6 +220,7 @@ class RunCounts:
     quarantined: int = 0
     skipped: Counter[str] = field(default_factory=Counter[str])
     waits: bool = False
+    remarks: list[str] = field(default_factory=list[str])
 
 
 class Runnable(msgspec.Struct, frozen=True):
@@ -265,6 +266,7 @@ async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport
         quarantined=counts.quarantined,
         skipped={reason: count for reason, count in counts.skipped.items() if count},
         waits=counts.waits,
+        remarks=counts.remarks,
     )
 
 
@@ -392,7 +394,8 @@ class RunReporter:
         if report.waits:
             self._health.note_wait(section, report.task)
         elif report.error is None:
-            self._health.note_success(section, report.task, report.started + report.duration, running=False)
+            ended = report.started + report.duration
+            self._health.note_success(section, report.task, ended, running=False, remarks=report.remarks)
         else:
             self._health.note_failure(section, report.task, report.error, running=False)
         write(section, report)

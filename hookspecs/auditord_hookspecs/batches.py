@@ -61,7 +61,8 @@ class LeftOut(msgspec.Struct, frozen=True):
         name: the name of the component, or of the rule for the label.
         reason: the fault, and the place of the text.
         label: True for a label, False for a component.
-        record_id: the record's id.
+        record_id: the record's id; empty if all records of the batch lack it. Then the reason begins with the place of
+            the option, within the instance's section.
         rounded: the record has the component, but a fraction that matters was rounded away.
 
     Example::
@@ -123,6 +124,7 @@ class RunReport(msgspec.Struct, frozen=True):
         skipped: the number of jobs that made no record on purpose, by reason.
         waits: whether the run did nothing, since it has to wait for another instance. It is neither a success nor a
             failure.
+        remarks: what the operator should look at although the run succeeded, one line each.
     """
 
     task: str
@@ -134,3 +136,4 @@ class RunReport(msgspec.Struct, frozen=True):
     quarantined: int = 0
     skipped: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     waits: bool = False
+    remarks: Sequence[str] = ()

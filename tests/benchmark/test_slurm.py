@@ -16,6 +16,7 @@ from auditord.spool import Spool
 from auditord.spool.encoding import prepare
 from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.query import Query, TableReader, build_argv
 from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import Batch, Window
@@ -67,8 +68,7 @@ def measure(jobs: int) -> float:
 
     table, reading = step("text to rows", lambda: read(text))
     found, finding = step("rows to runs", lambda: find_runs(table, HOUR))
-    outcomes, converting = step("runs to records", lambda: convert_all(CONFIG, found, ()))
-    batch = outcomes.batch(seen={})
+    batch, converting = step("runs to records", lambda: convert_all(Converter(CONFIG), found, BEGIN, ()))
     prepared, writing = step("records to rows of the queue", lambda: prepare("slurm", batch, BEGIN))
     assert (len(prepared.rows), len(prepared.set_aside)) == (jobs, 0)
     with TemporaryDirectory() as folder:

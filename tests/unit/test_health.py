@@ -55,9 +55,12 @@ def test_the_life_of_a_task() -> None:
     health.note_failure("collectors", "slurm", "sacct is missing", running=False)
     (task,) = health.tasks()
     assert (task.running, task.last_error, task.failures, task.last_success) == (False, "sacct is missing", 2, None)
-    health.note_success("collectors", "slurm", NOON, running=False)
+    health.note_success("collectors", "slurm", NOON, running=False, remarks=["no record has component Memory"])
     (task,) = health.tasks()
     assert (task.last_error, task.failures, task.last_success) == (None, 0, NOON)
+    assert task.remarks == ["no record has component Memory"]
+    health.note_success("collectors", "slurm", NOON, running=False)
+    assert not health.tasks()[0].remarks
     health.note_failure("collectors", "slurm", "sacct is missing", running=False)
     health.note_start("collectors", "slurm", NOON + timedelta(hours=1))
     before = health.tasks()

@@ -233,15 +233,19 @@ async def test_what_records_lack_is_logged_once_per_run_and_name(caplog: pytest.
             record_id = f"r{number}"
             lacking = [LeftOut("MaxRSS", "16E is too much", label, record_id) for label in (False, True)]
             lacking.append(LeftOut("Cores", "0.4 was rounded", record_id=record_id, rounded=True))
+            lacking.append(LeftOut("Memory", "components.2: sub_key 'memm' is in none of 20 rows"))
             yield Batch([make_record(record_id)], left_out=lacking)
 
     async def keep(batch: Batch) -> Enqueued:
         await anyio.lowlevel.checkpoint()
         return Enqueued(len(batch.records), 0)
 
-    await collect(produce(), keep, RunCounts(), FakeCollectorContext().log)
-    assert [record.message for record in caplog.records] == [
+    counts = RunCounts()
+    await collect(produce(), keep, counts, FakeCollectorContext().log)
+    assert [record.message for record in caplog.records] == counts.remarks
+    assert counts.remarks == [
         "r0 has no component MaxRSS, and other records may lack it too: 16E is too much",
         "r0 has no label MaxRSS, and other records may lack it too: 16E is too much",
         "r0 is not exact, and other records may not be either: 0.4 was rounded",
+        "no record has component Memory: components.2: sub_key 'memm' is in none of 20 rows",
     ]

@@ -75,6 +75,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
         "quarantined": "the number of jobs that went to quarantine.",
         "skipped": "the number of jobs that made no record on purpose, by reason.",
         "waits": "true if the run did nothing, since it has to wait for another instance.",
+        "remarks": "what to look at although the run succeeded, one line each.",
     },
 }
 """Descriptions of the members of types that are defined outside the API."""

@@ -189,6 +189,7 @@ class Instance(msgspec.Struct, frozen=True):
     last_error: Annotated[str | None, doc("the last error, or null after success.")]
     last_runs: Annotated[list[Run], doc("the last finished runs, newest first.")]
     turn: Annotated[HeldTurn | None, doc("for a plugin: the current holder of its lease.")] = None
+    remarks: Annotated[list[str], doc("what to look at although the last run succeeded.")] = []
 
 
 class Instances(msgspec.Struct, frozen=True):

@@ -159,6 +159,7 @@ def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enable
             for run in last
         ],
         turn=None if turn is None else HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired),
+        remarks=list(task.remarks),
     )
 
 

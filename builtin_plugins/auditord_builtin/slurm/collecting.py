@@ -104,13 +104,13 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
         AuditordError: the job ids are not valid.
         CommandFailed: sacct failed.
     """
-    now = context.now()
+    now, converter = context.now(), Converter(config)
     remember = now + config.memory + _MARGIN
     if (period := context.window) is not None:
         period = Window(period.start, min(period.stop, now - config.lag))  # the steps of later jobs may be unknown yet
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
             async for piece in pieces:
-                yield await account_for(config, piece.found, remember)
+                yield await account_for(converter, piece.found, remember)
                 _report(context, period, piece)
         return
     job_id = "" if context.job is None else context.job.job_id
@@ -120,7 +120,7 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
     query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), config.reads_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
-            yield await account_for(config, find_runs(table, query.window), remember)
+            yield await account_for(converter, find_runs(table, query.window), remember)
 
 
 class _NewJobs:
@@ -129,6 +129,7 @@ class _NewJobs:
     def __init__(self, config: SlurmConfig, context: CollectorContext) -> None:
         self._config = config
         self._context = context
+        self._converter = Converter(config)
         self._now = now = context.now().replace(microsecond=0)
         self._until = (now - config.lag).replace(microsecond=0)
         self._remember = now + config.memory + _MARGIN
@@ -147,7 +148,6 @@ class _NewJobs:
             async with aclosing(read()) as batches:
                 async for batch in batches:
                     yield batch
-        self._context.report_progress(1.0)
 
     async def _read_new(self) -> AsyncGenerator[Batch, None]:
         """Read from the previous ``until`` minus the overlap up to now minus the lag.
@@ -196,7 +196,7 @@ class _NewJobs:
 
     async def _account_for(self, found: Found) -> Batch:
         known = await self._context.find_seen([*found.runs, *found.quarantined])
-        return await account_for(self._config, found, self._remember, known)
+        return await account_for(self._converter, found, self._remember, known)
 
     def _at_checkpoint(self, batch: Batch) -> Batch:
         return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
@@ -214,23 +214,23 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
         context.report_progress((piece.until - period.start) / (period.stop - period.start))
 
 
-async def account_for(config: JobsConfig, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
+async def account_for(converter: Converter, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
     """Return a batch, without a checkpoint, of the runs not in ``known``, which are remembered until ``remember``."""
     # In a thread, since a large table takes seconds, and the daemon must answer requests meanwhile.
-    outcomes = await to_thread.run_sync(convert_all, config, found, known)
-    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
+    return await to_thread.run_sync(convert_all, converter, found, remember, known)
 
 
-def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
-    """Convert the runs whose keys are not in ``known``. This can take seconds."""
-    outcomes, converter = Outcomes(), Converter(config)
+def convert_all(converter: Converter, found: Found, remember: datetime, known: Collection[str]) -> Batch:
+    """Convert the runs whose keys are not in ``known``, which can take seconds; see :func:`account_for`."""
+    outcomes = Outcomes()
     for key, run in found.runs.items():
         if key not in known:
             outcomes.add(converter.convert(run))
     outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
+    outcomes.left_out += converter.check_selection(found.runs.values())
     outcomes.skipped["not over yet"] += found.unfinished
     outcomes.skipped["over, but its end is not known yet"] += len(found.endless)
-    return outcomes
+    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
 class Waiting:

@@ -388,7 +388,7 @@ def _drop_ignored(result: ConfigImport, section: str, rule: Document) -> dict[st
 
 _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*= (.*?)\s*$", re.MULTILINE)
-_ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
+ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
 _GROUP_LABELS: Final = {"account": "account", "unix": "group_id"}
 _META_RULES: Final = [
     {"name": "account", "key": "Account", "key_type": "String"},
@@ -481,7 +481,7 @@ def parse_settings(shown: str) -> Mapping[str, str]:
 
 def find_line_to_track_gpus(settings: Mapping[str, str]) -> str | None:
     """Return the line for slurm.conf that makes Slurm account for GPUs; None if it does, or if there are no GPUs."""
-    tracked = [name for name in settings.get("AccountingStorageTRES", "").split(",") if name not in _ALWAYS_TRACKED]
+    tracked = [name for name in settings.get("AccountingStorageTRES", "").split(",") if name not in ALWAYS_TRACKED]
     has_gpus = "gpu" in settings.get("GresTypes", "").split(",")
     if not has_gpus or "AccountingStorageTRES" not in settings or any(name.startswith("gres/gpu") for name in tracked):
         return None

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, JobFilter, JobsConfig
 from auditord_builtin.slurm.merging import RowMerger, lacks_cpu_time
+from auditord_builtin.slurm.remarks import SelectionCheck
 from auditord_builtin.slurm.runs import (
     CONTINUED,
     ELSEWHERE,
@@ -14,17 +15,10 @@ from auditord_builtin.slurm.runs import (
     OVER,
     REQUEUED,
     Run,
-    has_no_time,
     parse_state,
-    read_time,
 )
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
-from auditord_hookspecs.mapping import (
-    Row,
-    is_missing,
-    is_zero,
-    parse_duration,
-)
+from auditord_hookspecs.mapping import Row, is_missing, is_zero, parse_duration, parse_time
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
 
 OWN_LABELS: Final = ("site_id", "user_id", "group_id")
@@ -38,7 +32,11 @@ _RAN: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
 
 
 class Converter:
-    """Converts runs to records, according to the options of an instance. Reusable for many runs."""
+    """Converts runs to records, according to the options of an instance. Reusable for many runs.
+
+    Attributes:
+        check_selection: finds components that none of the runs has, although they are configured.
+    """
 
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
@@ -48,61 +46,63 @@ class Converter:
         self._id_column = config.id_column
         self._requeued_keep_their_id = config.requeued_keep_their_id
         self._filters = _filters(config.job_filter)
+        self.check_selection = SelectionCheck(config.components).look_at
 
     def convert(self, run: Run) -> Outcome:
-        """Convert one run. A run with invalid content is quarantined and never raises."""
+        """Convert one run. A run with invalid content is quarantined and never raises.
+
+        A run that had no nodes, or never began on them, is skipped. For a job that was cancelled while it was pending,
+        sacct prints no nodes and no start. If slurmctld had considered the job, sacct prints the time of the
+        cancellation as start and end (seen with Slurm 22.05).
+        """
+        row, state = run.allocation, run.state
         try:
-            state = run.state
-            start: str | None = run.allocation["Start"]
-            if has_no_time(run.allocation["Start"]):
+            start, submitted, stop = parse_time(row["Start"]), parse_time(row["Submit"]), parse_time(row["End"])
+            if start is None:
                 # If a run was requeued before the database had its start, its row never gets one (seen with Slurm
                 # 22.05), but its steps still have theirs.
-                known = [step["Start"] for step in run.steps if not has_no_time(step["Start"])]
-                start = min(known, key=mapping.parse_instant, default=None)
-            if self._never_started(run.allocation, state, start):
+                start = min(filter(None, (parse_time(step["Start"]) for step in run.steps)), default=None)
+            began = row["NodeList"] not in _NO_NODES
+            if start is not None:
+                began = began or row["Start"] != row["End"]
+            elif self._reads_steps and began:  # a run that must have run all the same is quarantined
+                began = state in _RAN or not (is_missing(used := row.get(CPU_TIME, "")) or is_zero(used))
+            if not began:
                 return Skipped("never started")
             if state == ELSEWHERE:
                 return Skipped("revoked: ran on another cluster of the federation")
-            if any(allowed.isdisjoint(read(run.allocation)) for allowed, read in self._filters):
+            if any(allowed.isdisjoint(read(row)) for allowed, read in self._filters):
                 return Skipped("filtered out")
-            return self._make_record(run, state, start)
+            return self._make_record(run, state, start, submitted, stop)
         except (InvalidRecord, KeyError) as error:
             missing = f"column {error} was not queried when the job was read; retry queries it again"
             raw = raw_of(run, steps_asked=self._reads_steps)
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
-    def _never_started(self, row: Row, state: str, start: str | None) -> bool:
-        """Return True if the run had no nodes, or never began on them.
-
-        A run without a start that must have run all the same is not one of these: the conversion quarantines it.
-
-        For a job that was cancelled while it was pending, sacct prints no nodes and no start. If slurmctld had
-        considered the job, sacct prints the time of the cancellation as start and end (seen with Slurm 22.05).
-        """
-        had_nodes = row["NodeList"] not in _NO_NODES
+    def _make_record(
+        self, run: Run, state: str, start: datetime | None, submitted: datetime | None, stop: datetime | None
+    ) -> Converted:
+        config, row = self._config, run.allocation
         if start is None:
-            must_have_run = state in _RAN or not (is_missing(used := row.get(CPU_TIME, "")) or is_zero(used))
-            return not had_nodes or (self._reads_steps and not must_have_run)
-        return not had_nodes and row["Start"] == row["End"]
-
-    def _make_record(self, run: Run, state: str, start_text: str | None) -> Converted:
-        config = self._config
-        start, stop = _began_at(run, start_text), run.end
-        if stop is None and state in OVER:
             raise InvalidRecord(
-                f"the job is {run.allocation['State']}, but sacct reports no end; see sacctmgr show runawayjobs"
+                f"the job had nodes ({row['NodeList']}), but sacct reports no start; its steps may have one, "
+                "but they are only read for components such as MaxRSS"
             )
+        # A resized job continues in another row, which keeps the start but has the time of the resizing as its
+        # submission (seen with Slurm 22.05). In all other rows, the submission precedes the start.
+        start = start if submitted is None else max(start, submitted)
+        if stop is None and state in OVER:
+            raise InvalidRecord(f"the job is {row['State']}, but sacct reports no end; see sacctmgr show runawayjobs")
         if config.runtime == "elapsed" and stop is not None:
-            stop = min(stop, _end_by_elapsed(run.allocation, start))
-        row = self._merge_rows(run, None if stop is None else stop - start)
-        is_cpu_time_unknown = stop is None or lacks_cpu_time(run, stop - start)
-        never_zero = config.never_zero | (config.cpu_figures if is_cpu_time_unknown else frozenset[str]())
-        outcome = None if stop is None else OUTCOMES.get(state)
-        labels = mapping.build_meta(config.meta, row, OWN_LABELS, outcome)
-        owners = mapping.build_owners(_OWNERS, row)
-        meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}
+            stop = min(stop, _end_by_elapsed(row, start))
+        measured = None if stop is None else not lacks_cpu_time(run, stop - start)
+        merged = self._merge_rows(run, measured=measured)
+        never_zero = config.never_zero if measured else config.never_zero | config.cpu_figures
+        labels = mapping.build_meta(config.meta, merged, OWN_LABELS, None if stop is None else OUTCOMES.get(state))
+        owners = mapping.build_owners(_OWNERS, merged)
+        meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, merged),), **owners.meta}
         left_out = [*labels.left_out, *owners.left_out]
-        components = mapping.build_components(config.components, row, left_out, never_zero)
+        components = mapping.build_components(config.components, merged, left_out, never_zero)
         prefix = self._one_prefix or config.prefix_of(row["Cluster"])
         plain = f"{prefix}-{row[self._id_column]}"
         alternate = f"{plain}-{int(start.timestamp())}"
@@ -127,27 +127,12 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
     return [(names, read) for allowed, read in filters if (names := frozenset(allowed))]
 
 
-def _began_at(run: Run, text: str | None) -> datetime:
-    """Return the time since which the run held the resources of this row: its start or submission, whichever is later.
-
-    A resized job continues in another row, which keeps the start but has the time of the resizing as its submission
-    (seen with Slurm 22.05). In all other rows, the submission precedes the start.
-    """
-    if text is None:
-        raise InvalidRecord(
-            f"the job had nodes ({run.allocation['NodeList']}), but sacct reports no start; its steps may have one, "
-            "but they are only read for components such as MaxRSS"
-        )
-    start, submitted = mapping.parse_instant(text), read_time(run.allocation["Submit"])
-    return start if submitted is None else max(start, submitted)
-
-
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
     """Return the end as the job's start plus ``Elapsed``, which excludes suspensions.
 
     ``Elapsed`` counts from the start of the job, even if the job was resized.
     """
-    text, began = row["Elapsed"], read_time(row["Start"]) or start
+    text, began = row["Elapsed"], parse_time(row["Start"]) or start
     try:
         return max(start, began + timedelta(seconds=float(parse_duration(text))))
     except OverflowError as error:

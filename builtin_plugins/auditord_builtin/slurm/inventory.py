@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from auditord_builtin.slurm.collecting import Checkpoint, collect_again
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, stream_query
-from auditord_builtin.slurm.runs import RUNNING, find_runs, read_time
+from auditord_builtin.slurm.runs import RUNNING, find_runs
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -22,6 +22,7 @@ from auditord_hookspecs import (
     Reach,
     Window,
 )
+from auditord_hookspecs.mapping import parse_time
 from auditord_hookspecs.outcomes import restore
 
 _PURGE: Final = re.compile(
@@ -51,7 +52,7 @@ async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGener
         async for table in tables:
             for run in find_runs(table, None).runs.values():
                 with suppress(InvalidRecord):
-                    start = read_time(run.allocation["Start"])
+                    start = parse_time(run.allocation["Start"])
                     running += start is not None and start < context.window.stop
     yield Batch(skipped={"still running": running})
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from typing import Final
 
 from auditord_builtin.slurm import epilog
 from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
 from auditord_builtin.slurm.config import (
-    CPU_TIME,
     JobsConfig,
     SlurmConfig,
     detect,
@@ -30,10 +30,11 @@ from auditord_builtin.slurm.inventory import (
     source_reach,
 )
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
+from auditord_builtin.slurm.remarks import remark
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
-from auditord_hookspecs.mapping import component_names, label_names, remarks_on_fractions, remarks_on_sites
+from auditord_hookspecs.mapping import component_names, label_names
 from auditord_hookspecs.vocabulary import OUTCOME
 
 _REMEDY: Final = "install Slurm's client programs, or set their location: sacct, through"
@@ -41,9 +42,6 @@ _ACCOUNTING_REMEDY: Final = "is slurmdbd running, and can this user query it?"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 _GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
-_FRACTIONS: Final = frozenset({"AllocTRES[billing]", "ReqTRES[billing]"})
-"""Sums of resources times ``TRESBillingWeights``, such as ``billing=2.50``."""
-
 _SECOND: Final = timedelta(seconds=1)
 _PATIENCE: Final = timedelta(seconds=60)
 _LATE: Final = timedelta(days=1)
@@ -132,16 +130,6 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
         yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
 
 
-def _remarks(config: JobsConfig) -> list[str]:
-    remarks = [*remarks_on_sites(config.sites), *remarks_on_fractions(config.components, _FRACTIONS)]
-    if config.sums_cpu_time and not config.cpu_time_may_be_missing:
-        remarks.append(
-            f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; set "
-            "optional: true to leave it out there"
-        )
-    return remarks
-
-
 SLURM: Final = CollectorKind(
     name="slurm",
     config=SlurmConfig,
@@ -151,8 +139,8 @@ SLURM: Final = CollectorKind(
     one_job=True,
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
-    prefix=lambda config: config.record_prefix,
-    remarks=_remarks,
+    prefix=attrgetter("record_prefix"),
+    remarks=remark,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
     inventory=list_jobs,
@@ -172,8 +160,8 @@ SLURM_EPILOG: Final = CollectorKind(
     one_job=True,
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
-    prefix=lambda config: config.record_prefix,
-    remarks=_remarks,
+    prefix=attrgetter("record_prefix"),
+    remarks=remark,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),
     inventory=list_jobs,

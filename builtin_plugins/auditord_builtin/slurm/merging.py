@@ -10,11 +10,7 @@ from math import inf
 from typing import Final
 
 from auditord_builtin.slurm.config import CPU_TIME, MEASURED, JobsConfig, MergePolicy
-from auditord_builtin.slurm.runs import (
-    FIRST_COLUMN,
-    Run,
-    read_time,
-)
+from auditord_builtin.slurm.runs import FIRST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.mapping import (
     PartialRow,
@@ -25,6 +21,7 @@ from auditord_hookspecs.mapping import (
     parse_energy,
     parse_number,
     parse_size,
+    parse_time,
     sub_value,
 )
 
@@ -58,8 +55,10 @@ class RowMerger:
         self._cpu_time_may_be_missing = config.cpu_time_may_be_missing
         self._cores = [column for column in _CORES if column in config.columns and column not in config.merge]
 
-    def merge(self, run: Run, lasted: timedelta | None) -> Row:
-        """Return one row for a run that took ``lasted`` (None: it is still running).
+    def merge(self, run: Run, *, measured: bool | None) -> Row:
+        """Return one row for a run.
+
+        ``measured`` is False if its CPU time was not measured (:func:`lacks_cpu_time`), and None if it is running.
 
         Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
 
@@ -90,14 +89,14 @@ class RowMerger:
                 step_id = step[FIRST_COLUMN]
                 faults[column] = f"it is 0, but step {step_id} had {text}: it is not known how many the job held"
         if self._cpu_time_may_be_missing and is_zero(merged[CPU_TIME]):
-            if lasted is None:
+            if measured is None:
                 merged[CPU_TIME] = ""  # the usage of a running job is not known yet
-            elif lacks_cpu_time(run, lasted):
+            elif not measured:
                 faults.setdefault(CPU_TIME, _NOT_MEASURED)
         return PartialRow(merged, faults) if faults else merged
 
     def _merge_steps(self, run: Run, merged: dict[str, str], faults: dict[str, str]) -> None:
-        for column, policy in self._merged:
+        for column, policy in self._merged if run.steps else ():
             if column in merged:
                 try:
                     merged[column] = self._merge_column(column, run, policy)
@@ -110,7 +109,9 @@ class RowMerger:
         if policy == "energy":
             joules = count_energy(run, lambda step: step.get(column, ""))
             return run.allocation[column] if joules is None else f"{joules:f}"
-        steps = run.steps if policy != "batch" else _find_script_step(run.steps)
+        steps = run.steps
+        if policy == "batch":
+            steps = [step for kind in _SCRIPTS for step in steps if step[FIRST_COLUMN].endswith(kind)][:1]
         texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
         merged = _MERGES[policy](texts) if texts else run.allocation[column]
         if column == MEASURED and policy == "sum" and "energy=" in merged:
@@ -118,14 +119,6 @@ class RowMerger:
                 joules = count_energy(run, lambda step: sub_value(step.get(column, ""), "energy"))
                 merged += "" if joules is None else f",energy={joules:f}"  # the last entry of a name counts
         return merged
-
-
-def _find_script_step(steps: Sequence[Row]) -> Sequence[Row]:
-    for kind in _SCRIPTS:
-        found = [step for step in steps if step[FIRST_COLUMN].endswith(kind)]
-        if found:
-            return found[:1]
-    return ()
 
 
 def _largest(texts: Sequence[str]) -> str:
@@ -240,7 +233,7 @@ def count_energy(run: Run, read: Callable[[Row], str]) -> Decimal | None:
     single = all(re.fullmatch(r"[^\[,]+", step.get("NodeList", "")) for step, _ in measured)
     by_nodes: dict[str, list[tuple[float, float, Decimal]]] = {}
     for step, joules in measured:
-        start, end = read_time(step.get("Start", "")), read_time(step.get("End", ""))
+        start, end = parse_time(step.get("Start", "")), parse_time(step.get("End", ""))
         period = (-inf if start is None else start.timestamp(), inf if end is None else end.timestamp())
         by_nodes.setdefault(step["NodeList"] if single else "", []).append((*period, joules))
     return max(largest, sum(map(_find_largest_sum, by_nodes.values()), Decimal(0)))

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.runs import Found, Table, find_runs, whole_runs
-from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
+from auditord_hookspecs import CollectorContext, CommandFailed, Window
 from auditord_hookspecs.mapping import Row
 
 _LONGEST_CELL = 64 * 1024**2
@@ -71,14 +71,16 @@ class TableReader:
             raise CommandFailed(f"sacct: the output is not a table: {_LONGEST_CELL} characters without a separator")
         return self._cut(whole)
 
-    def finish(self) -> Table:
-        """Return the last row, after all output has been fed.
+    def finish(self, stderr: bytes = b"") -> Table:
+        """Return the last row, after all output has been fed. ``stderr`` explains why there was none.
 
         Raises:
             CommandFailed: the output is truncated, or is not a table of jobs.
         """
         rest = self._rest + self._decoder.decode(b"", final=True)
         if not self._cells and not rest:
+            if b"error" in stderr.lower():  # some versions exit with 0 although they did not reach the database
+                raise CommandFailed(f"sacct: {stderr.decode(errors='replace').strip()[-400:]}")
             return Table((), ())
         if len(self._cells) != len(self._columns) - 1 or not rest.endswith("\n"):
             end = "|".join((*self._cells, rest))[-80:]  # "|" instead of the random separator, for readability
@@ -166,35 +168,25 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
         through=config.through,
         max_output=config.sacct_max_output,
     )
+    rows: list[Row] = []
     try:
-        async with call as output, aclosing(_tables(reader, output)) as tables:
-            async for table in tables:
-                yield table
+        async with call as output:
+            async for piece in output:
+                # In a thread, since a large piece takes a while, and the daemon must answer requests meanwhile.
+                table = await to_thread.run_sync(reader.feed, piece)
+                rows += table.rows
+                cut = whole_runs(rows) if len(rows) >= _ROWS else 0
+                if cut or table.unreadable:
+                    yield Table(rows[:cut], table.unreadable)
+                    rows = rows[cut:]
+            last = reader.finish(output.stderr)
+            yield Table([*rows, *last.rows], last.unreadable)
     except CommandFailed as error:
         option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
         if option is None:
             raise
         text = f"{error} (option sacct_{option})"
         raise CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much) from error
-
-
-async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[Table, None]:
-    rows: list[Row] = []
-    printed = False
-    async for piece in output:
-        printed = True
-        # In a thread, since a large piece takes a while, and the daemon must answer requests meanwhile.
-        table = await to_thread.run_sync(reader.feed, piece)
-        rows += table.rows
-        cut = whole_runs(rows) if len(rows) >= _ROWS else 0
-        if cut or table.unreadable:
-            yield Table(rows[:cut], table.unreadable)
-            rows = rows[cut:]
-    # Some versions exit with 0 although they did not reach the database.
-    if not printed and b"error" in output.stderr.lower():
-        raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
-    last = reader.finish()
-    yield Table([*rows, *last.rows], last.unreadable)
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from auditord_hookspecs import InvalidRecord, Quarantined, Window
-from auditord_hookspecs.mapping import Row, is_missing, parse_instant
+from auditord_hookspecs.mapping import Row, is_missing, parse_time
 from auditord_hookspecs.outcomes import stray
 
 FIRST_COLUMN: Final = "JobID"
@@ -79,20 +79,6 @@ def full_name(text: str) -> str:
     return name
 
 
-def has_no_time(text: str) -> bool:
-    """Return True if the text of a time means unknown. A time of 0 is unknown, too, and never 1970."""
-    return text == "0" or is_missing(text)
-
-
-def read_time(text: str) -> datetime | None:
-    """Return the time, or None if it is unknown.
-
-    Raises:
-        InvalidRecord: the text is not a time.
-    """
-    return None if has_no_time(text) else parse_instant(text)
-
-
 class Table(msgspec.Struct, frozen=True):
     """Rows, each a mapping of columns to texts, and unreadable lines."""
 
@@ -125,7 +111,7 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def has_no_end(self) -> bool:
         """True if sacct prints no end. An unreadable end does not count as missing."""
-        return has_no_time(self.allocation["End"])
+        return (end := self.allocation["End"]) == "0" or is_missing(end)
 
     @property
     def is_over(self) -> bool:
@@ -139,7 +125,7 @@ class Run(msgspec.Struct, frozen=True):
         Raises:
             InvalidRecord: the end cannot be read.
         """
-        return read_time(self.allocation["End"])
+        return parse_time(self.allocation["End"])
 
 
 def job_of_step(job_id: str) -> str | None:

@@ -31,6 +31,7 @@ from auditord_hookspecs.mapping.quantities import (
     parse_instant,
     parse_number,
     parse_size,
+    parse_time,
     sub_value,
 )
 from auditord_hookspecs.mapping.rules import (
@@ -74,6 +75,7 @@ __all__ = [
     "parse_labels",
     "parse_number",
     "parse_size",
+    "parse_time",
     "remarks_on_fractions",
     "remarks_on_sites",
     "sub_value",

@@ -13,8 +13,8 @@ from auditord_hookspecs.mapping.quantities import (
     Row,
     cut_out,
     is_missing,
-    parse_instant,
     parse_number,
+    parse_time,
     read_amount,
     read_number,
     read_text,
@@ -120,7 +120,7 @@ def build_components(
         InvalidRecord: an amount that is not optional is missing or cannot be read; the message names the component and
             the column.
     """
-    built: list[Component] = []
+    built: list[tuple[str, int, tuple[Score, ...]]] = []
     for rule in rules:
         try:
             if rule.only_if and not holds(rule.only_if, row):
@@ -128,13 +128,13 @@ def build_components(
             amount = read_amount(rule, row, zero_is_missing=rule.optional and rule.name in zero_is_missing)
             if amount is not None:
                 scores = rule.known_scores
-                built.append(Component(rule.name, amount, _scores(rule, row, left_out) if scores is None else scores))
+                built.append((rule.name, amount, _scores(rule, row, left_out) if scores is None else scores))
         except InvalidRecord as error:
             reason = f"component {rule.name}: {rule.source}: {error}"
             if left_out is None or not rule.optional:
                 raise InvalidRecord(reason) from error
             left_out.append(LeftOut(rule.name, reason))
-    return tuple(built)
+    return tuple([Component(*each) for each in built])
 
 
 def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) -> tuple[Score, ...]:
@@ -290,8 +290,7 @@ def _format(rule: MetaRule, text: str) -> str | None:
         return text or None
     if rule.key_type is _ID:
         return text.split("(", 1)[0] or None
-    if is_missing(text) or (rule.key_type is _DATE_TIME and text == "0"):  # for batch systems, 0 is no time, not 1970
-        return None
     if rule.key_type is _DATE_TIME:
-        return parse_instant(text).replace(tzinfo=None).isoformat(sep=" ", timespec="seconds") + " UTC"
-    return str(read_number(rule, text))
+        moment = parse_time(text)
+        return None if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds") + " UTC"
+    return None if is_missing(text) else str(read_number(rule, text))

@@ -153,6 +153,15 @@ def parse_instant(text: str) -> datetime:
         raise InvalidRecord(f"{text[:60]!r} is not a time such as 1700000000 or 2023-11-14T22:13:20Z") from error
 
 
+def parse_time(text: str) -> datetime | None:
+    """Parse an instant, or return None if it is unknown. Batch systems print 0 for no time, which is never 1970.
+
+    Raises:
+        InvalidRecord: the string is not a time, or the date does not exist.
+    """
+    return None if text == "0" or is_missing(text) else parse_instant(text)
+
+
 def sub_value(text: str, key: str) -> str:
     """Return the value of a key in a list such as ``cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2G``; empty if it is missing.
 

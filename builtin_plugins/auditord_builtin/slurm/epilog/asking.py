@@ -22,7 +22,6 @@ from auditord_builtin.slurm.runs import (
     Run,
     group_runs,
     parse_state,
-    read_time,
 )
 from auditord_hookspecs import (
     CollectorContext,
@@ -31,7 +30,7 @@ from auditord_hookspecs import (
     Quarantined,
     Window,
 )
-from auditord_hookspecs.mapping import Row, parse_instant
+from auditord_hookspecs.mapping import Row, parse_instant, parse_time
 
 
 class Unclear(msgspec.Struct, frozen=True):
@@ -135,7 +134,7 @@ async def _runs_within(
 def _start_of_resized(run: Run) -> datetime | None:
     """Return the start of the job if this is its row after a resizing, whose submission is the time of the resizing."""
     try:
-        start, submitted = read_time(run.allocation["Start"]), read_time(run.allocation["Submit"])
+        start, submitted = parse_time(run.allocation["Start"]), parse_time(run.allocation["Submit"])
     except InvalidRecord:  # the conversion reports it
         return None
     return None if start is None or submitted is None or start >= submitted else start
@@ -183,7 +182,7 @@ def _lacks_its_end(run: Run, note: JobNote) -> bool:
 def _began_before(run: Run, note: JobNote) -> bool:
     """Return False only if the run is known to have started later; the conversion reports an unreadable start."""
     try:
-        start = read_time(run.allocation["Start"])
+        start = parse_time(run.allocation["Start"])
     except InvalidRecord:
         return True
     return start is None or start <= note.noted

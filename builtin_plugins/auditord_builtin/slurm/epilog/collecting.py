@@ -10,6 +10,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from auditord_builtin.slurm.collecting import account_for, collect_again
+from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.asking import ADVICE, Controller, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
@@ -61,9 +62,10 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
             seen=_remember(context, [each.name for each in broken]),
         )
         await _remove(config, context, [each.name for each in broken])
+    converter = Converter(config)
     async for settled in _settle(config, context, notes):
         found = Found(settled.runs, quarantined=settled.quarantined)
-        batch = await account_for(config, found, context.now())
+        batch = await account_for(converter, found, context.now())
         yield replace(batch, seen=_remember(context, settled.names))
         await _remove(config, context, settled.names)
 

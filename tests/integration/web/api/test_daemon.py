@@ -25,6 +25,7 @@ from auditord_hookspecs import (
     CollectorKind,
     Component,
     InvalidRecord,
+    LeftOut,
     PluginConfig,
     PluginContext,
     PluginKind,
@@ -59,7 +60,8 @@ async def collect(config: JobsConfig, context: CollectorContext) -> AsyncGenerat
     job = Record(f"job-{number}", start, (Component("Cores", 4, ()),), start + timedelta(hours=1))
     secret = Quarantined(f"odd-{number}", {"user": "alice", "number": number}, "has no end")
     context.report_progress(0.5)
-    yield Batch([job], [secret], {"never started": 2}, checkpoint=number)
+    lacking = [LeftOut("Memory", "components.0: sub_key 'memm' is in no row")]
+    yield Batch([job], [secret], {"never started": 2}, checkpoint=number, left_out=lacking)
 
 
 def convert(config: JobsConfig, raw: Any) -> Record:  # Any: JSON
@@ -147,6 +149,7 @@ async def test_every_instance_is_shown(daemon: TestDaemon) -> None:
         "local": ("senders", "local", True),
     }
     jobs, broken = named["jobs"], named["broken"]
+    assert jobs["remarks"] == ["no record has component Memory: components.0: sub_key 'memm' is in no row"]
     assert (jobs["running"], jobs["failures"], jobs["last_error"]) == (False, 0, None)
     assert (jobs["last_runs"][0]["records"], jobs["last_runs"][0]["quarantined"], jobs["last_runs"][0]["skipped"]) == (
         *(1, 1),
