@@ -10,7 +10,10 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tests.postgres_server", "tests.slurm_jobs", "tests.slurm_notes", "tests.slurm_session"]
+pytest_plugins = [
+    *("pytester", "tests.postgres_server", "tests.scheduling"),
+    *("tests.slurm_jobs", "tests.slurm_notes", "tests.slurm_session"),
+]
 
 # A slow machine is no fault of what is tested.
 settings.register_profile("auditord", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -5,8 +5,9 @@ Other options of sacct, its usual separator, its rounded units, local ISO times 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from tests.slurm_jobs import SlurmJobs, run_slurm
@@ -36,11 +37,14 @@ def sacct(job_id: str, *columns: str, steps: bool = False) -> list[Row]:
     return [dict(zip(("JobID", *columns), line.split("|"), strict=True)) for line in lines]
 
 
-def runs_of(jobs: SlurmJobs) -> Iterator[tuple[str, Row]]:
+@cache  # the jobs are over, and one call of sacct for each takes seconds
+def runs_of(jobs: SlurmJobs) -> Sequence[tuple[str, Row]]:
     """Every run of every job, with the kind of the job."""
-    for kind, job_id in jobs.ids.items():
-        for row in sacct(job_id, *COLUMNS):
-            yield kind, {**row, "Start": _start(job_id, row)}
+    return [
+        (kind, {**row, "Start": _start(job_id, row)})
+        for kind, job_id in jobs.ids.items()
+        for row in sacct(job_id, *COLUMNS)
+    ]
 
 
 def _start(job_id: str, run: Row) -> str:
@@ -70,6 +74,7 @@ OUTCOMES: Final = {
 }
 
 
+@cache
 def expected_records(jobs: SlurmJobs, prefix: str = "slurm", site: str = "NOT_CONFIGURED") -> dict[str, Plain]:
     """The record of every run that started, by the id that it must have."""
     started = [(kind, row) for kind, row in runs_of(jobs) if has_started(row)]

@@ -21,7 +21,7 @@ import pytest
 from tests.handing_over import handed_over
 
 DEADLINE: Final = 420.0
-"""Seconds for all jobs; a requeued one starts again after about two minutes."""
+"""Seconds for all jobs; a requeued one waits for ``cred_expire`` of slurm-up's slurm.conf (120 s by default)."""
 
 RUNS_OF_REQUEUED: Final = 2
 
@@ -75,9 +75,9 @@ SUBMITTED: Final = "submitted"
 """Under this name they are handed over."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SlurmJobs:
-    """The jobs that were submitted.
+    """The jobs that were submitted; equal to itself alone, so that what sacct says of them can be cached.
 
     Args:
         ids: Slurm's job ids by kind; of an array or a heterogeneous job the one that its parts share.
