@@ -19,6 +19,7 @@ from auditord_builtin.kubernetes.following import Draft, TrackedPods, read_pods
 from auditord_builtin.kubernetes.reading import PodEvent
 from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.epilog.asking import FORGOTTEN, unknown
 from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.runs import Table, find_runs
@@ -41,14 +42,16 @@ LONG: Final = "\x01" * 1_000_000
 
 def of_sacct() -> Iterator[tuple[int, Sequence[Quarantined]]]:
     """Yield the size and the quarantined jobs of hostile output: a long text, many steps, many lines."""
-    config, period = SlurmConfig(), Window(datetime(2023, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC))
+    converter = Converter(SlurmConfig())
+    period = Window(datetime(2023, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC))
     step = {**dict.fromkeys(ALLOCATION, ""), "Cluster": "c1"}
     steps = [{**step, "JobID": f"7.{number}"} for number in range(10_000)]
     for rows in ([{**ALLOCATION, "NCPUS": LONG}], [{**ALLOCATION, "NCPUS": "many"}, *steps]):
         size = sum(len("|".join(row.values())) + 1 for row in rows)
-        yield size, convert_all(config, find_runs(Table(rows, []), period), ()).quarantined
+        yield size, convert_all(converter, find_runs(Table(rows, []), period), period.stop, ()).quarantined
     lines = ["", *map(str, range(1_000)), LONG]
-    yield sum(map(len, lines)) + 1_000 * 200, convert_all(config, find_runs(Table([], lines), period), ()).quarantined
+    found = find_runs(Table([], lines), period)
+    yield sum(map(len, lines)) + 1_000 * 200, convert_all(converter, found, period.stop, ()).quarantined
     yield 10, [*find_runs(Table([], [""] * 100_000), period).quarantined.values()]
 
 
