@@ -6,6 +6,7 @@ it has more than its records need.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -25,6 +26,9 @@ from auditord_hookspecs.query import AllOf, Condition, IdEquals
 from auditord_hookspecs.wire import decode_record
 
 _LONGEST_PATH: Final = 200
+_TOKEN: Final = re.compile(r"(auditord(?:_|%5f)[0-9a-f]{12}(?:_|%5f))[^/]+", re.IGNORECASE)
+"""A token that was pasted into a path. The part before its secret is public, and tells which token to revoke."""
+
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 
@@ -62,8 +66,8 @@ def read_target(raw: str) -> Target:
 
 
 def path_for_logs(request: web.BaseRequest) -> str:
-    """Return the beginning of a request's path, never its query, which may hold a token."""
-    return read_target(request.raw_path).path[:_LONGEST_PATH]
+    """Return the beginning of a request's path without the secrets of tokens, never its query, which may hold more."""
+    return _TOKEN.sub(r"\1***", read_target(request.raw_path).path)[:_LONGEST_PATH]
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:

@@ -29,6 +29,7 @@ from auditord.web.requests import (
     MAX_RECORD_SIZE,
     RecordsFor,
     decode_posted,
+    path_for_logs,
     read_body,
     read_target,
     refuse_repeated,
@@ -86,7 +87,8 @@ class ReadHandlers(msgspec.Struct, frozen=True):
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
     log.error(
-        "%s %s was answered 500, because the record store is unavailable: %s", request.method, request.raw_path, error
+        "%s %s was answered 500, because the record store is unavailable: %s",
+        *(request.method, path_for_logs(request), error),
     )
     return json_error(500, "The record store is not available; try again later.")
 
