@@ -4,6 +4,7 @@ import base64
 import binascii
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -33,17 +34,14 @@ def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now:
         readable = check_readable(key, "let only this user read it")
         yield readable
         if certificate is not None and readable.severity is Severity.OK:
-            yield _match(certificate, key)
-
-
-def _match(certificate: Path, key: Path) -> Finding:
-    try:
-        # Never prompt for a password. An encrypted key fails here as it fails for the code that uses it.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
-    except (ssl.SSLError, OSError, ValueError) as error:
-        text = f"{key} is not the key of {certificate}: {error}"
-        return Finding(Severity.FAILURE, "key", text, "use the key that belongs to the certificate")
-    return Finding(Severity.OK, "key", f"{key} is the key of {certificate}")
+            try:
+                # Never prompt for a password. An encrypted key fails here as it fails for the code that uses it.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
+            except (ssl.SSLError, OSError, ValueError) as error:
+                text = f"{key} is not the key of {certificate}: {error}"
+                yield Finding(Severity.FAILURE, "key", text, "use the key that belongs to the certificate")
+            else:
+                yield Finding(Severity.OK, "key", f"{key} is the key of {certificate}")
 
 
 class _Claims(msgspec.Struct, frozen=True):
@@ -56,19 +54,12 @@ class _Claims(msgspec.Struct, frozen=True):
 def check_tokens(section: Section, now: datetime) -> Iterator[Finding]:
     """Yield a finding for each secret of a section that is a JSON Web Token (RFC 7519); other secrets are ignored."""
     for path, secret in secrets_in(section):
-        if (claims := _claims(latest(secret))) is not None:
-            yield _finding(path, claims, now)
-
-
-def _claims(token: str) -> _Claims | None:
-    parts = token.split(".")
-    if len(parts) != _PARTS:
-        return None
-    try:
-        text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        return msgspec.json.decode(text, type=_Claims)
-    except (binascii.Error, ValueError):
-        return None
+        parts = latest(secret).split(".")
+        if len(parts) != _PARTS:
+            continue
+        with suppress(binascii.Error, ValueError):
+            text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+            yield _finding(path, msgspec.json.decode(text, type=_Claims), now)
 
 
 def _finding(path: OptionPath, claims: _Claims, now: datetime) -> Finding:

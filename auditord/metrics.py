@@ -5,18 +5,15 @@ about runs in ``auditord_builtin.run_metrics``. :class:`~auditord.runtime.Runtim
 so two daemons in one process do not mix their metrics.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from auditord_hookspecs import LeftOut
 
@@ -114,7 +111,7 @@ class PlainFamily(Metric):
         """The samples in Prometheus' text format."""
         lines = [f"# HELP {self.name} {self.documentation}", f"# TYPE {self.name} {self.type}"]
         lines += [
-            f"{name}{_label_text(tuple(labels.items()))} {self.format_value(value)}"
+            f"{name}{label_text(tuple(labels.items()))} {self.format_value(value)}"
             for name, labels, value, *_ in self.samples
         ]
         return "\n".join([*lines, ""])
@@ -122,71 +119,6 @@ class PlainFamily(Metric):
     def format_value(self, value: float) -> str:
         """Return the text of a sample's value."""
         return repr(float(value))
-
-
-class Histogram:
-    """A histogram of numbers."""
-
-    __slots__ = ("_bounds", "_counts", "_total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a number."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
-
-    def buckets(self) -> tuple[Sequence[tuple[str, int]], float]:
-        """Return the cumulative counts by upper bound, and the sum of all numbers."""
-        return list(zip((*map(str, self._bounds), "+Inf"), accumulate(self._counts), strict=True)), self._total
-
-
-class PlainHistogram(PlainFamily):
-    """A family of histograms, which makes its text without a sample for each line.
-
-    Args:
-        name: the name of the metric.
-        documentation: its help text.
-        labels: the names of the labels.
-        series: the values of the labels, and the numbers.
-    """
-
-    def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], series: Sequence[tuple[Sequence[str], Histogram]]
-    ) -> None:
-        self._labels = labels
-        self._series = series
-        super().__init__(name, documentation, "histogram")
-
-    @property
-    def samples(self) -> list[Sample]:
-        """The samples, for other readers of the registry."""
-        family = HistogramMetricFamily(self.name, self.documentation, labels=self._labels)
-        for values, histogram in self._series:
-            buckets, total = histogram.buckets()
-            family.add_metric(values, buckets, total)
-        return family.samples
-
-    @samples.setter
-    def samples(self, _: list[Sample]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Ignore the empty list of the base class."""
-
-    @cached_property
-    def text(self) -> str:
-        """The samples in Prometheus' text format."""
-        lines = [f"# HELP {self.name} {self.documentation}", f"# TYPE {self.name} histogram"]
-        name = self.name
-        for values, histogram in self._series:
-            labels = dict(zip(self._labels, values, strict=True))
-            before, after = _label_text((*labels.items(), ("le", "\0"))).split("\0")
-            buckets, total = histogram.buckets()
-            lines += [f"{name}_bucket{before}{bound}{after} {count!r}.0" for bound, count in buckets]
-            of_all = _label_text(tuple(labels.items()))
-            lines += [f"{name}_count{of_all} {buckets[-1][1]!r}.0", f"{name}_sum{of_all} {total!r}"]
-        return "\n".join([*lines, ""])
 
 
 class PlainGauge(PlainFamily, GaugeMetricFamily):
@@ -201,7 +133,8 @@ class PlainGauge(PlainFamily, GaugeMetricFamily):
 
 
 @lru_cache(10_000)
-def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
+def label_text(labels: tuple[tuple[str, str], ...]) -> str:
+    """Return labels in Prometheus' text format, sorted by name; nothing without labels."""
     pairs = [f'{label}="{value.translate(_ESCAPED)}"' for label, value in sorted(labels)]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
@@ -271,7 +204,12 @@ class DatabaseMetrics(Collector):
             families.append(PlainGauge("num_records_database", documentation, value=total))
         for key in self.keys:
             family = PlainGauge(key.metric, documentation, labels=(key.label,))
-            for value, count in self._largest(per_value.get(key.key, {})).items():
+            counts = dict(per_value.get(key.key, {}))
+            # Clients can write any number of values; the limit keeps scrapes small.
+            smallest_last = sorted(counts, key=lambda value: (-counts[value], value))
+            if others := sum(counts.pop(value) for value in smallest_last[self._max_values :]):
+                counts[OTHER] = counts.get(OTHER, 0) + others
+            for value, count in counts.items():
                 family.add_metric((value,), count)
             families.append(family)
         self._families = families
@@ -279,15 +217,3 @@ class DatabaseMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Return the gauges; none before the first update."""
         return self._families
-
-    def _largest(self, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the counts of the values with most records, and the sum of all other counts.
-
-        Clients can write any number of values; the limit keeps scrapes small.
-        """
-        if len(counts) <= self._max_values:
-            return counts
-        ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-        largest = dict(ordered[: self._max_values])
-        largest[OTHER] = largest.get(OTHER, 0) + sum(count for _, count in ordered[self._max_values :])
-        return largest

@@ -240,7 +240,10 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         text = f"users other than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
         yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and check its files")
-    files = {path: each for path in folder.rglob("*") if (each := _lstat(path)) is not None}
+    files = dict[Path, os.stat_result]()
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # deleted meanwhile
+            files[path] = path.lstat()
     legible = [path for path, each in files.items() if stat.S_ISREG(each.st_mode) and each.st_mode & stat.S_IROTH]
     if found.st_mode & stat.S_IXOTH and legible:
         text = f"every user of this host can read {counted(len(legible), 'file')}, which may name users: {legible[0]}"
@@ -252,13 +255,6 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.FAILURE, "owners", text, f"chown -R {user} {folder}")
     else:
         yield Finding(Severity.OK, "owners", f"all files belong to {user}")
-
-
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except OSError:
-        return None  # deleted meanwhile
 
 
 async def _check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:

@@ -122,7 +122,13 @@ async def run(
                     _serving(runtime, actions, authorisation, status, reloading, reads=reads, page=page) as urls,
                     runtime.clock.running(),
                 ):
-                    _announce(urls, ready, notifier)
+                    # Objects of the start-up live as long as the daemon. Scanning them in each collection slows bulk
+                    # decoding down. Collecting them once before freezing would not pay: it takes a twentieth of the
+                    # start and finds little garbage.
+                    gc.freeze()
+                    _log.info("auditord %s is ready: %s", __version__, " ".join(urls) or "no HTTP")
+                    notifier.ready()
+                    ready(urls)
                     await stop.wait()
                     patience = configuration.shutdown.grace
                     grace.ends = anyio.current_time() + patience.total_seconds()
@@ -301,12 +307,3 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
             group.start_soon(replica.watch)
             yield ReplicatedReads(store, replica)
             group.cancel_scope.cancel()
-
-
-def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
-    # Objects of the start-up live as long as the daemon. Scanning them in each collection slows bulk decoding down.
-    # Collecting them once before freezing would not pay: it takes a twentieth of the start and finds little garbage.
-    gc.freeze()
-    _log.info("auditord %s is ready: %s", __version__, " ".join(urls) or "no HTTP")
-    notifier.ready()
-    ready(urls)

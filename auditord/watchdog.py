@@ -135,7 +135,11 @@ class Watchdog:
         """Log the code that blocks the event loop, once, and log when the loop runs again."""
         silent = monotonic() - self._last
         if silent > self._patience and self._blocked_by is None:
-            self._blocked_by = self._culprit()
+            stack = _stacks().get(self._loop_thread) or _stack_of(self._loop_thread)
+            if (found := self._owners.owner(stack)) is not None:
+                self._blocked_by = f"hook module {found[0]} ({found[1]})"
+            else:
+                self._blocked_by = f"auditord ({stack[0] if stack else 'unknown'})"
             _log.error(
                 "%s has blocked the event loop for %.0f s: nothing is collected or served until it continues; such "
                 "work belongs in a thread (anyio.to_thread)", self._blocked_by, silent,
@@ -170,13 +174,6 @@ class Watchdog:
                 "the process has grown from %d to %d MiB; running: %s (MemoryMax= of the systemd unit limits it)",
                 before >> 20, resident >> 20, names,
             )  # fmt: skip
-
-    def _culprit(self) -> str:
-        stack = _stacks().get(self._loop_thread) or _stack_of(self._loop_thread)
-        if (found := self._owners.owner(stack)) is not None:
-            module, line = found
-            return f"hook module {module} ({line})"
-        return f"auditord ({stack[0] if stack else 'unknown'})"
 
 
 def _places(name: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ AUDITOR has no such route. For it, the client streams the records and adds them 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
@@ -42,13 +42,29 @@ def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
     Raises:
         UnsupportedQuery: the API cannot express a condition.
     """
-    pieces = [
-        *_conditions(query.where),
-        *(f"by={quote_plus(_dimension(each))}" for each in query.by),
-        *(f"usage={quote_plus(_usage(each))}" for each in query.usage),
-        *_times(query),
-        *(() if source == "store" else (f"source={source}",)),
-    ]
+    pieces, remaining = list[str](), list[Condition]()
+    for each in flatten(query.where):
+        match each:
+            case IsOpen():
+                pieces.append("open=true")
+            case ImplausibleCpuTime():
+                pieces.append("implausible=true")
+            case MetaAbsent(key):
+                pieces.append(f"meta[{quote_plus(key)}][absent]=true")
+            case MetaContainsAny(key, values):
+                pieces += (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
+            case _:
+                remaining.append(each)
+    pieces += filter(None, [encode_query(RecordQuery(AllOf(tuple(remaining))))])
+    pieces += (f"by={quote_plus(_dimension(each))}" for each in query.by)
+    pieces += (f"usage={quote_plus(_usage(each))}" for each in query.usage)
+    if query.window is not None:
+        pieces.append(f"from={quote_plus(format_time(query.window.start))}")
+        pieces.append(f"to={quote_plus(format_time(query.window.stop))}")
+    if query.as_of is not None:
+        pieces.append(f"as_of={quote_plus(format_time(query.as_of))}")
+    if source != "store":
+        pieces.append(f"source={source}")
     return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
 
 
@@ -62,7 +78,10 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
         document = msgspec.json.decode(answer.body)
         groups = tuple([_group(each, query) for each in document["groups"]])
         ticks = int(document["ticks_per_second"])
-        snapshot = _snapshot(document.get("snapshot"))
+        snapshot = None
+        if (of_lake := document.get("snapshot")) is not None:
+            committed_at, is_complete = parse_time(of_lake["committed_at"]), of_lake.get("complete", True)
+            snapshot = aggregates.LakeSnapshot(int(of_lake["id"]), committed_at, is_complete)
     except (msgspec.DecodeError, InvalidRecord, InvalidOperation, LookupError, TypeError, ValueError) as error:
         raise InvalidAnswer(f"{answer.request}: no valid sums ({error!r}): is it an auditord?") from error
     if ticks != query.ticks_per_second:
@@ -73,24 +92,6 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
 
 
 # -- the query ----------------------------------------------------------------------------------------------------
-
-
-def _conditions(where: Condition) -> Iterator[str]:
-    remaining: list[Condition] = []
-    for each in flatten(where):
-        match each:
-            case IsOpen():
-                yield "open=true"
-            case ImplausibleCpuTime():
-                yield "implausible=true"
-            case MetaAbsent(key):
-                yield f"meta[{quote_plus(key)}][absent]=true"
-            case MetaContainsAny(key, values):
-                yield from (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
-            case _:
-                remaining.append(each)
-    if text := encode_query(RecordQuery(AllOf(tuple(remaining)))):
-        yield text
 
 
 def _dimension(dimension: aggregates.Dimension) -> str:
@@ -121,22 +122,7 @@ def _name(text: str) -> str:
     return quote(text, safe="")
 
 
-def _times(query: aggregates.AggregateQuery) -> Iterator[str]:
-    if query.window is not None:
-        yield f"from={quote_plus(format_time(query.window.start))}"
-        yield f"to={quote_plus(format_time(query.window.stop))}"
-    if query.as_of is not None:
-        yield f"as_of={quote_plus(format_time(query.as_of))}"
-
-
 # -- the answer ---------------------------------------------------------------------------------------------------
-
-
-def _snapshot(snapshot: Mapping[str, Any] | None) -> aggregates.LakeSnapshot | None:
-    if snapshot is None:
-        return None
-    committed_at = parse_time(snapshot["committed_at"])
-    return aggregates.LakeSnapshot(int(snapshot["id"]), committed_at, snapshot.get("complete", True))
 
 
 def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggregates.Group:  # Any: JSON
@@ -161,16 +147,14 @@ def _key_value(value: str | int | None, dimension: aggregates.Dimension) -> KeyV
 
 
 def _read_usage(used: Mapping[str, Any], scores: Sequence[str]) -> aggregates.UsageSums:  # Any: JSON
-    scored = {score: _read_scores(used["scores"][score]) for score in scores}
-    return aggregates.UsageSums(_amounts(used), scored, used.get("known", True))
-
-
-def _read_scores(scored: Mapping[str, Any]) -> aggregates.ScoreSums:  # Any: JSON
-    by_value: dict[Decimal | None, aggregates.AmountSums] = {
-        Decimal(each["value"]): _amounts(each) for each in scored["by_value"]
-    }
-    unscored = _amounts(scored["unscored"])
-    return aggregates.ScoreSums(by_value if unscored == aggregates.AmountSums() else {None: unscored, **by_value})
+    read = dict[str, aggregates.ScoreSums]()
+    for score in scores:
+        scored, by_value = used["scores"][score], dict[Decimal | None, aggregates.AmountSums]()
+        if (unscored := _amounts(scored["unscored"])) != aggregates.AmountSums():
+            by_value[None] = unscored
+        by_value |= {Decimal(each["value"]): _amounts(each) for each in scored["by_value"]}
+        read[score] = aggregates.ScoreSums(by_value)
+    return aggregates.UsageSums(_amounts(used), read, used.get("known", True))
 
 
 def _amounts(sums: Mapping[str, Any]) -> aggregates.AmountSums:  # Any: JSON
@@ -260,22 +244,20 @@ class _Usage:
 
     def add(self, record: Record, stop: datetime, ticks: int) -> None:
         for component in record.components:
-            if component.name in {self._component, self._total}:
-                is_total = component.name == self._total
-                time = self._share(component.amount, record, stop) if is_total else component.amount * ticks
-                part = aggregates.AmountSums(component.amount if component.name == self._component else 0, time)
-                self._sums += part
-                self._known = True
-                for score, by_value in self._scores.items():
-                    by_value[_score(component, score)] += part
-
-    def _share(self, total: int, record: Record, stop: datetime) -> int:
-        """Return the part of a total within the window in microseconds, or the total in seconds without a window."""
-        if self._window is None:
-            return total
-        start = record.start_time
-        moments = [start, stop, self._window.start, self._window.stop]
-        return share_of(total, *[(moment - start) // _MICROSECOND for moment in moments])
+            if component.name == self._total:
+                time, start = component.amount, record.start_time
+                if self._window is not None:  # the part within the window, in microseconds
+                    moments = [start, stop, self._window.start, self._window.stop]
+                    time = share_of(time, *[(moment - start) // _MICROSECOND for moment in moments])
+            elif component.name == self._component:
+                time = component.amount * ticks
+            else:
+                continue
+            part = aggregates.AmountSums(component.amount if component.name == self._component else 0, time)
+            self._sums += part
+            self._known = True
+            for score, by_value in self._scores.items():
+                by_value[_score(component, score)] += part
 
     def as_sums(self) -> aggregates.UsageSums:
         return aggregates.UsageSums(

@@ -136,24 +136,21 @@ def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple
 
 def _rows(record: Record, keys: Collection[str]) -> Iterator[dict[str, Any]]:  # Any: as Columns
     """Yield one row, or one for each combination of the values of these keys."""
-    cells, meta = _cells(record), record.meta or {}
-    exploded = [key for key in meta if key in keys]
-    for values in product(*[meta[key] or (None,) for key in exploded]):
-        yield cells | {f"{_META}{key}": value for key, value in zip(exploded, values, strict=True)}
-
-
-def _cells(record: Record) -> dict[str, Any]:  # Any: as Columns
+    meta = record.meta or {}
     cells: dict[str, Any] = {
         "record_id": record.record_id,
         "start_time": record.start_time,
         "stop_time": record.stop_time,
         "runtime": record.runtime,
     }
-    cells |= {f"{_META}{key}": list(values) for key, values in (record.meta or {}).items()}
+    cells |= {f"{_META}{key}": list(values) for key, values in meta.items()}
     for component in record.components:
         name = f"amount.{component.name}"
         cells[name] = min(cells.get(name, 0) + component.amount, MAX_AMOUNT)
         for score in component.scores:
             cells.setdefault(f"score.{component.name}.{score.name}", score.value)
     times = {f"seconds.{name}": compute_held_time(record, name) for name in TOTALS}
-    return cells | {name: min(time, MAX_AMOUNT) for name, time in times.items() if time is not None}
+    cells |= {name: min(time, MAX_AMOUNT) for name, time in times.items() if time is not None}
+    exploded = [key for key in meta if key in keys]
+    for values in product(*[meta[key] or (None,) for key in exploded]):
+        yield cells | {f"{_META}{key}": value for key, value in zip(exploded, values, strict=True)}

@@ -5,8 +5,8 @@ import io
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar, cast
@@ -139,6 +139,10 @@ class AiohttpClient:
             yield AiohttpStream(await self._retry(call, attempt), str(call))
 
     async def _begin(self, stack: AsyncExitStack, call: _Call) -> aiohttp.ClientResponse:
+        proxy, host = self._options.proxy, call.url.host or ""
+        # The environment's proxy. Unlike aiohttp's ``trust_env``, this uses no passwords of netrc.
+        if not (proxy or host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{call.url.port}")):
+            proxy = getproxies().get(call.url.scheme)
         return await stack.enter_async_context(
             self._session.request(
                 call.method,
@@ -146,7 +150,7 @@ class AiohttpClient:
                 data=call.data,
                 headers=call.headers,
                 allow_redirects=False,
-                proxy=self._options.proxy or _environment_proxy(call.url),
+                proxy=proxy,
             )
         )
 
@@ -177,13 +181,29 @@ class AiohttpClient:
             wait_max=_LONGEST_WAIT,
             wait_jitter=_FIRST_WAIT,
         ):
-            with each, self._faults(call, each.num):
-                return await attempt(each.num)
+            with each:
+                try:
+                    return await attempt(each.num)
+                except http.HttpError as error:
+                    error.attempts = each.num
+                    raise
+                except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                    self._options.on_attempt(None)
+                    raise _translate(str(call), error, each.num) from error
         raise AssertionError("stamina raises the last error")
 
     def _wait(self, call: _Call, error: Exception, budget: float) -> bool | float:
         """Return the seconds before the next attempt, True for the wait that stamina chooses, or False to give up."""
-        if not isinstance(error, http.HttpError) or not self._may_pass(call, error):
+        match error:
+            case http.CertificateUntrusted():
+                return False
+            case http.NoHttpAnswer():
+                may_pass = call.idempotent or not error.sent
+            case http.HttpStatusError():
+                may_pass = call.idempotent and error.answer.status in self._options.retried
+            case _:
+                return False
+        if not may_pass:
             return False
         wait = retry_after(error.answer.headers) if isinstance(error, http.HttpStatusError) else None
         if wait is None and self._options.waits:
@@ -191,28 +211,6 @@ class AiohttpClient:
         growing = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (error.attempts - 1))
         in_time = time.monotonic() - call.started + (growing if wait is None else wait) <= budget
         return in_time if wait is None or not in_time else wait
-
-    def _may_pass(self, call: _Call, error: http.HttpError) -> bool:
-        match error:
-            case http.CertificateUntrusted():
-                return False
-            case http.NoHttpAnswer():
-                return call.idempotent or not error.sent
-            case http.HttpStatusError():
-                return call.idempotent and error.answer.status in self._options.retried
-            case _:
-                return False
-
-    @contextmanager
-    def _faults(self, call: _Call, made: int) -> Generator[None, None, None]:
-        try:
-            yield
-        except http.HttpError as error:
-            error.attempts = made
-            raise
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            self._options.on_attempt(None)
-            raise _translate(str(call), error, made) from error
 
 
 class AiohttpStream(msgspec.Struct, frozen=True):
@@ -242,14 +240,6 @@ def _url(url: str, params: http.Parameters) -> URL:
 
 def _headers(headers: Mapping[str, str] | None, body: bytes | None) -> Mapping[str, str]:
     return {**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})}
-
-
-def _environment_proxy(url: URL) -> str | None:
-    """Return the environment's proxy for a URL. Unlike aiohttp's ``trust_env``, this uses no passwords of netrc."""
-    host = url.host or ""
-    if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{url.port}"):
-        return None
-    return getproxies().get(url.scheme)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -7,6 +7,7 @@ defines the meaning of filters for every store.
 """
 
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -60,8 +61,9 @@ def encode_query(query: RecordQuery) -> str:
                 "the wire contract cannot ask for one of several values or conditions, an absent key, or a cursor: "
                 "ask for more records, and select from the answer"
             )
-    pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
-    pairs += [*_components(conditions), *_order(query.order)]
+    pairs = [*_pairs(conditions), *_components(conditions)]
+    if query.order != queries.Order():
+        pairs.append((f"sort_by[{'desc' if query.order.descending else 'asc'}]", query.order.field.value))
     if query.limit is not None:
         pairs.append(("limit", str(query.limit)))
     return "&".join(f"{key}={quote_plus(value)}" for key, value in pairs)
@@ -123,64 +125,50 @@ def record_path(record_id: str) -> str:
     return f"/record/{quote(record_id, safe='')}"
 
 
-def _ids(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
+def _pairs(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
+    """Yield the pairs of all conditions except those of components."""
     wanted = list(dict.fromkeys(each.record_id for each in conditions if isinstance(each, queries.IdEquals)))
     if len(wanted) > 1:
         raise UnsupportedQuery(f"no record has two ids: {', '.join(map(repr, wanted[:3]))}")
     yield from (("record_id", record_id) for record_id in wanted)
 
-
-def _times(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
-    bounds: dict[str, list[tuple[queries.Comparison, datetime]]] = {}
+    times = defaultdict[str, list[tuple[queries.Comparison, datetime]]](list)
     for each in conditions:
         if isinstance(each, queries.TimeCompares):
-            bounds.setdefault(each.field.value, []).extend(_drop_equals(each.comparison, each.moment))
-    for name, given in bounds.items():
+            times[each.field.value] += _drop_equals(each.comparison, each.moment)
+    for name, given in times.items():
         yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merge(given))
 
-
-def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
-    given = [
+    runtimes = [
         bound
         for each in conditions
         if isinstance(each, queries.RuntimeCompares)
         for bound in _drop_equals(each.comparison, each.seconds)
     ]
-    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merge(given))
+    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merge(runtimes))
+
+    listed = defaultdict[tuple[str, str], dict[str, None]](dict)
+    for each in conditions:
+        if isinstance(each, queries.MetaContains | queries.MetaLacks):
+            listed[each.key, "c" if isinstance(each, queries.MetaContains) else "dnc"][each.value] = None
+    for (key, word), values in listed.items():
+        for index, value in enumerate(values):
+            yield f"meta[{quote_plus(key)}][{word}][{index}]", value
 
 
 def _components(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
-    by_name: dict[str, list[tuple[queries.Comparison, int]]] = {}
+    by_name = defaultdict[str, list[tuple[queries.Comparison, int]]](list)
     for each in conditions:
         if isinstance(each, queries.ComponentCompares):
-            by_name.setdefault(each.name, []).append((each.comparison, each.amount))
+            by_name[each.name].append((each.comparison, each.amount))
     for name, given in by_name.items():
-        yield from ((f"component[{quote_plus(name)}][{op.value}]", str(amount)) for op, amount in _equal(name, given))
-
-
-def _equal(name: str, given: Sequence[tuple[queries.Comparison, int]]) -> Iterator[tuple[queries.Comparison, int]]:
-    # Unlike for times, two bounds would not do: if a name occurs twice, each bound might match another component.
-    equal = {amount for comparison, amount in given if comparison is queries.Comparison.EQUALS}
-    if len(equal) > 1:
-        raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
-    yield from _merge([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
-    yield from ((queries.Comparison.EQUALS, amount) for amount in equal)
-
-
-def _metas(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
-    listed: dict[tuple[str, str], list[str]] = {}
-    for each in conditions:
-        if isinstance(each, queries.MetaContains | queries.MetaLacks):
-            operator = "c" if isinstance(each, queries.MetaContains) else "dnc"
-            listed.setdefault((each.key, operator), []).append(each.value)
-    for (key, operator), values in listed.items():
-        for index, value in enumerate(dict.fromkeys(values)):
-            yield f"meta[{quote_plus(key)}][{operator}][{index}]", value
-
-
-def _order(order: queries.Order) -> Iterator[Pair]:
-    if order != queries.Order():
-        yield f"sort_by[{'desc' if order.descending else 'asc'}]", order.field.value
+        # Unlike for times, two bounds would not do for an equal amount: if a name occurs twice, each bound might match
+        # another component.
+        equal = {bound for bound in given if bound[0] is queries.Comparison.EQUALS}
+        if len(equal) > 1:
+            raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
+        bounds = (*_merge([bound for bound in given if bound not in equal]), *equal)
+        yield from ((f"component[{quote_plus(name)}][{op.value}]", str(amount)) for op, amount in bounds)
 
 
 def _drop_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:

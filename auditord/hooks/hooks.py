@@ -67,19 +67,14 @@ class HookEntry(msgspec.Struct, frozen=True):
             raise
         except KeyboardInterrupt:
             raise
-        except ImportError as error:
-            raise HookError(f"{self.described} cannot be imported: {blame(error)}{_needs_more(error)}") from error
         except BaseException as error:  # a module may raise anything; the error must name it
-            raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
-
-
-def _needs_more(error: ImportError) -> str:
-    """Return the remedy if an import needs a later version of the contract."""
-    if (error.name or "").partition(".")[0] != auditord_hookspecs.__name__:
-        return ""
-    return (
-        f"; this auditord has contract {CONTRACT} of hook modules: a module for a later contract needs a newer auditord"
-    )
+            text = f"{self.described} cannot be imported: {blame(error)}"
+            if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == auditord_hookspecs.__name__:
+                text += (
+                    f"; this auditord has contract {CONTRACT} of hook modules: a module for a later contract needs a "
+                    "newer auditord"
+                )
+            raise HookError(text) from error
 
 
 def _in_time(described: HookModule, load: Callable[[], object]) -> object:
@@ -162,8 +157,16 @@ class Hooks(msgspec.Struct, frozen=True):
         """
         name = "auditord_resolve_secret"
         for module, implementation in implementations(self.manager, self.modules, name):
-            if (secret := _secret_of(module, implementation, reference)) is not None:
+            try:
+                secret = _call(implementation, {"reference": reference})
+            except ValueError:
+                raise  # the hook's own way to reject the reference
+            except (Exception, SystemExit) as error:
+                raise _failure(module, implementation, error) from error
+            if isinstance(secret, SecretStr):
                 return secret
+            if secret is not None:
+                raise HookError(f"{module}: {name} must return a SecretStr or None")
         return None
 
     async def call_event(self, name: str, **arguments: object) -> None:
@@ -208,18 +211,6 @@ def collect_declared(
         raise _failure(module, implementation, error) from error
     returned_type, name = type(returned).__name__, implementation.function.__name__
     raise HookError(f"{module}: {name} returns a value of type {returned_type}, not several values: write yield")
-
-
-def _secret_of(module: HookModule, implementation: pluggy.HookImpl, reference: str) -> SecretStr | None:
-    try:
-        secret = _call(implementation, {"reference": reference})
-    except ValueError:
-        raise  # the hook's own way to reject the reference
-    except (Exception, SystemExit) as error:
-        raise _failure(module, implementation, error) from error
-    if secret is not None and not isinstance(secret, SecretStr):
-        raise HookError(f"{module}: {implementation.function.__name__} must return a SecretStr or None")
-    return secret
 
 
 def _call(implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> object:

@@ -33,7 +33,6 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.contract import CONTRACT, DECLARED_AS, Contract
 from auditord_hookspecs.hookspec import PROJECT
-from auditord_hookspecs.kinds import AnyKind
 
 Function: TypeAlias = Callable[..., Any]
 Declared: TypeAlias = tuple[HookModule, Any]  # Any: what a hook module yields is checked here
@@ -101,7 +100,11 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
         yield f"{called}whose config is not a model derived from {named}"
     elif "kind" in declared.config.model_fields:
         yield f"{called}whose config has an option 'kind', which the host adds itself"
-    yield from (f"{called}{reason}" for reason in _wrong_functions(declared))
+    for name, (use, arguments) in _FUNCTIONS.items():
+        if (function := getattr(kind, name, None)) is not None:
+            used: Use = "called" if use == "opened" and kind_type is ImporterKind else use
+            if reason := _wrong_form(name, function, used) or _wrong_arguments(function, arguments):
+                yield f"{called}whose {name} {reason}"
 
 
 Use: TypeAlias = Literal["iterated", "awaited", "called", "opened"]
@@ -129,14 +132,6 @@ _FUNCTIONS: Final[Mapping[str, tuple[Use, tuple[str, ...]]]] = {
     "demo": ("called", ()),
 }
 """The functions of kinds with their arguments. ``import_config`` is missing, since its arguments depend on the kind."""
-
-
-def _wrong_functions(kind: AnyKind | ImporterKind[Any]) -> Iterator[str]:
-    for name, (use, arguments) in _FUNCTIONS.items():
-        if (function := getattr(kind, name, None)) is not None:
-            used: Use = "called" if use == "opened" and isinstance(kind, ImporterKind) else use
-            if reason := _wrong_form(name, function, used) or _wrong_arguments(function, arguments):
-                yield f"whose {name} {reason}"
 
 
 def _wrong_form(name: str, function: Function, use: Use) -> str | None:
@@ -219,24 +214,20 @@ def violations(module: object) -> Iterator[str]:
         if name not in specs:
             yield f"there is no hook {name}{suggestion(name, specs)}"
         else:
-            yield from _find_faults(name, function, specs[name])
+            spec, options = specs[name], getattr(function, f"{PROJECT}_impl")
+            if options.get("wrapper") or options.get("hookwrapper"):
+                yield f"{name} is a wrapper: each implementation is called on its own here, so there is nothing to wrap"
+            coroutine, generator = inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function)
+            is_event = inspect.iscoroutinefunction(spec)  # all others are declarations
+            if is_event and not coroutine:
+                yield f"{name} is an event: write 'async def {name}', without yield"
+            elif not is_event and (coroutine or inspect.isasyncgenfunction(function)):
+                yield f"{name} is a declaration: write 'def {name}' (put asynchronous work into its result)"
+            elif generator and getattr(spec, f"{PROJECT}_spec").get("firstresult"):
+                yield f"{name} returns one value: write return, not yield"
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if name in specs and name not in implemented and function.__module__ == getattr(module, "__name__", None):
             yield f"the function {name} is not marked with @hookimpl and would never be called"
-
-
-def _find_faults(name: str, function: Function, spec: Function) -> Iterator[str]:
-    options = getattr(function, f"{PROJECT}_impl")
-    if options.get("wrapper") or options.get("hookwrapper"):
-        yield f"{name} is a wrapper: each implementation is called on its own here, so there is nothing to wrap"
-    coroutine, generator = inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function)
-    is_event = inspect.iscoroutinefunction(spec)  # all others are declarations
-    if is_event and not coroutine:
-        yield f"{name} is an event: write 'async def {name}', without yield"
-    elif not is_event and (coroutine or inspect.isasyncgenfunction(function)):
-        yield f"{name} is a declaration: write 'def {name}' (put asynchronous work into its result)"
-    elif generator and getattr(spec, f"{PROJECT}_spec").get("firstresult"):
-        yield f"{name} returns one value: write return, not yield"
 
 
 WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
@@ -282,7 +273,12 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
         each.described for each in entries if not {each.described.name, each.described.module}.isdisjoint(disabled)
     ]
     loader = _Loader()
-    loader.faults += _unknown(disabled, entries)
+    names = {name for entry in entries for name in (entry.described.name, entry.described.module)}
+    loader.faults += [
+        f"hooks.disabled: no hook module or entry point is called '{name}'{suggestion(name, names)}"
+        for name in disabled
+        if name not in names
+    ]
     for entry in entries:
         if entry.described not in left_out:
             loader.take(entry)
@@ -297,13 +293,6 @@ def find_broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
                 installed[name]
             except HookError as error:
                 yield str(error)
-
-
-def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[str]:
-    names = {name for entry in entries for name in (entry.described.name, entry.described.module)}
-    for name in disabled:
-        if name not in names:
-            yield f"hooks.disabled: no hook module or entry point is called '{name}'{suggestion(name, names)}"
 
 
 class _Loader:

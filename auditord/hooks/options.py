@@ -84,8 +84,11 @@ class _Writer:
                 continue
             default = (defaults or {}).get(name, option.get("default"))
             needed = name in required
-            described = option.get("description") or self._resolve(option).get("description", "").partition("\n\n")[0]
-            text = " ".join(described.replace("``", "`").split())
+            described = option.get("description")
+            if not described and (reference := option.get("$ref")):
+                shared = self._root["$defs"][reference.rpartition("/")[2]]
+                described = shared.get("description", "").partition("\n\n")[0]
+            text = " ".join((described or "").replace("``", "`").split())
             words = [text if text.endswith(".") else f"{text}."] if text else []
             kind = " or ".join(dict.fromkeys(self._types(option)))
             words.append(f"{kind[:1].upper()}{kind[1:]}{'; required' if needed else _default(option, default)}.")
@@ -127,11 +130,6 @@ class _Writer:
             if is_section(named):
                 yield from self._within(named, f"{path}.<name>")
 
-    def _resolve(self, option: Schema) -> Schema:
-        reference = option.get("$ref")
-        found: Schema = self._root["$defs"][reference.rpartition("/")[2]] if reference else {}
-        return found
-
 
 def _paragraphs(schema: Schema) -> list[str]:
     text = schema.get("description", "").replace("``", "`")
@@ -140,13 +138,6 @@ def _paragraphs(schema: Schema) -> list[str]:
 
 def _choice(schema: Schema) -> str:
     return ", ".join(_code(each) for each in schema.get("enum", [schema.get("const")]))
-
-
-def _trim(value: Any) -> Any:  # Any: JSON
-    """Return a member of a list's default without its empty parts."""
-    if not is_section(value):
-        return value
-    return {name: each for name, each in value.items() if each not in (None, [], False, "1")}
 
 
 def _code(value: Any) -> str:  # Any: JSON
@@ -163,7 +154,12 @@ def _default(option: Schema, default: Any) -> str:  # Any: JSON
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):
-        default = [_trim(each) for each in default]
+        default = [  # members without their empty parts
+            {name: part for name, part in each.items() if part not in (None, [], False, "1")}
+            if is_section(each)
+            else each
+            for each in default
+        ]
     if option.get("examples") == ["64MiB"]:
         default = format_size(default)
     return f"; default {_code(default)}"

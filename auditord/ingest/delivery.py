@@ -20,7 +20,7 @@ import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreMismatch
-from auditord.ingest.submission import may_update
+from auditord.ingest.submission import Roles, may_update
 from auditord.spool import Generation, Spool
 from auditord.store import Provenance, Verdict
 from auditord.store.protocol import KnownDaemon, is_forwarded
@@ -247,8 +247,11 @@ class StoreSink:
         stored = await self._store.documents([_id_of(entry) for _, entry in limited])
         forbidden: dict[int, str] = {}
         for position, entry in limited:
-            document = stored.get(_id_of(entry))
-            if document is not None and not _may_change(entry, decode_record(document)):
+            if (document := stored.get(_id_of(entry))) is None:
+                continue
+            roles, record = _limits(entry) or (), decode_record(document)
+            may_write = any(role.may_write(record) for role in roles)
+            if not (may_update(roles, record) if isinstance(entry, Close) else may_write):
                 client = "its sender" if entry.provenance is None else entry.provenance.principal
                 forbidden[position] = (
                     f"The stored record {_id_of(entry)!r} belongs to a site that {client} may not change."
@@ -282,7 +285,17 @@ class StoreSink:
         try:
             match entry:
                 case Insert():
-                    return await self._insert(entry, provenance)
+                    ignored = self._ignores and is_forwarded(provenance)
+                    duplicates = Duplicates.IGNORE if ignored else Duplicates.SAME_RUN
+                    verdict = await self._store.add(entry.record, provenance, duplicates, entry.text)
+                    if verdict is Verdict.EXISTS and entry.alternate_id is not None:
+                        # The plain id belongs to a run with another start: a recycled job number, or a requeue.
+                        other = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
+                        verdict = await self._store.add(other, provenance, Duplicates.SAME_RUN)
+                    if verdict is not Verdict.EXISTS:
+                        return None
+                    ids = " and ".join(repr(name) for name in (entry.record.record_id, entry.alternate_id) if name)
+                    return f"The id {ids} belongs to another run, which started at another time."
                 case Close():
                     update = RecordUpdate(entry.record_id, (), entry.stop_time)
                     if await self._store.stop(update, provenance):
@@ -294,19 +307,6 @@ class StoreSink:
         except InvalidRecord as error:
             return str(error)
 
-    async def _insert(self, entry: Insert, provenance: Provenance) -> str | None:
-        ignored = self._ignores and is_forwarded(provenance)
-        duplicates = Duplicates.IGNORE if ignored else Duplicates.SAME_RUN
-        verdict = await self._store.add(entry.record, provenance, duplicates, entry.text)
-        if verdict is Verdict.EXISTS and entry.alternate_id is not None:
-            # The plain id belongs to a run with another start: a recycled job number, or a requeue.
-            other = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
-            verdict = await self._store.add(other, provenance, Duplicates.SAME_RUN)
-        if verdict is not Verdict.EXISTS:
-            return None
-        ids = " and ".join(repr(name) for name in (entry.record.record_id, entry.alternate_id) if name)
-        return f"The id {ids} belongs to another run, which started at another time."
-
 
 def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
     """Yield groups of consecutive entries that may be applied concurrently.
@@ -316,7 +316,13 @@ def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
     run: list[tuple[int, Entry]] = []
     ids: set[str] = set()
     for position, entry in enumerate(entries):
-        if run and not _may_join(entry, run[-1][1], ids):
+        is_limited, last = _limits(entry) is not None, run[-1][1] if run else entry
+        if (
+            type(entry) is not type(last)
+            or is_limited is (_limits(last) is None)
+            or (isinstance(entry, Insert) and entry.alternate_id in ids)
+            or (is_limited and _id_of(entry) in ids)
+        ):
             yield run
             run, ids = [], set()
         run.append((position, entry))
@@ -325,26 +331,8 @@ def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
         yield run
 
 
-def _may_join(entry: Entry, last: Entry, ids: set[str]) -> bool:
-    if type(entry) is not type(last) or (_limits(entry) is None) is not (_limits(last) is None):
-        return False
-    if isinstance(entry, Insert) and entry.alternate_id in ids:
-        return False
-    return _limits(entry) is None or _id_of(entry) not in ids
-
-
-def _limits(entry: Entry) -> object:
+def _limits(entry: Entry) -> Roles:
     return None if isinstance(entry, Replace) else entry.limits
-
-
-def _may_change(entry: Entry, stored: Record) -> bool:
-    match entry:
-        case Insert(limits=limits):
-            return any(role.may_write(stored) for role in limits or ())
-        case Close(limits=limits):
-            return may_update(limits or (), stored)
-        case Replace():
-            return True
 
 
 def _id_of(entry: Entry) -> str:

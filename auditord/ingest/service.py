@@ -162,7 +162,25 @@ class Ingest:
             raise Forbidden(f"record {update.record_id!r} has a prefix that its sender may not write")
         await self._claims.take((update.record_id,))
         try:
-            return await self._stop(update, roles, provenance)
+            waiting = await self._waiting((update.record_id,))
+            try:
+                if waiting or roles is not None:
+                    record = (await self._project_changes((update.record_id,), waiting, provenance)).record(
+                        update.record_id
+                    )
+                    if record is None or (roles is not None and not may_update(roles, record)):
+                        return Stopped.MISSING if roles is None else Stopped.HIDDEN
+                if not waiting:
+                    return Stopped.DONE if await self.store.stop(update, provenance) else Stopped.MISSING
+            except StoreUnavailable as error:
+                if not waiting and not self._queue_updates:
+                    raise
+                _log.warning("the record store is unavailable (%s): an update is queued in the spool", error)
+                record = project_changes({}, waiting, provenance).record(update.record_id)
+                if roles is not None and record is not None and not may_update(roles, record):
+                    return Stopped.HIDDEN
+            await self._queue([Close(update.record_id, update.stop_time, None, roles)], provenance)
+            return Stopped.DONE
         finally:
             self._claims.release((update.record_id,))
 
@@ -216,39 +234,6 @@ class Ingest:
             added = await self.store.add_all(records, provenance, duplicates, atomic=True)
         submission.outcomes |= zip(direct, added, strict=True)
         return submission.make_entries(behind) if submission.apply_atomicity() else ()
-
-    # -- updates --------------------------------------------------------------------------------------------------
-
-    async def _stop(self, update: RecordUpdate, roles: Roles, provenance: Provenance) -> Stopped:
-        waiting = await self._waiting((update.record_id,))
-        try:
-            found = await self._stop_if_nothing_waits(update, roles, provenance, waiting)
-        except StoreUnavailable as error:
-            if not waiting and not self._queue_updates:
-                raise
-            _log.warning("the record store is unavailable (%s): an update is queued in the spool", error)
-            record = project_changes({}, waiting, provenance).record(update.record_id)
-            may_be_theirs = roles is None or record is None or may_update(roles, record)
-            found = None if may_be_theirs else Stopped.HIDDEN
-        if found is not None:
-            return found
-        await self._queue([Close(update.record_id, update.stop_time, None, roles)], provenance)
-        return Stopped.DONE
-
-    async def _stop_if_nothing_waits(
-        self, update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting
-    ) -> Stopped | None:
-        """Stop the record in the store, or return None if the update must be queued."""
-        if waiting or roles is not None:
-            plan = await self._project_changes((update.record_id,), waiting, provenance)
-            record = plan.record(update.record_id)
-            if record is None:
-                return Stopped.MISSING if roles is None else Stopped.HIDDEN
-            if roles is not None and not may_update(roles, record):
-                return Stopped.HIDDEN
-        if waiting:
-            return None
-        return Stopped.DONE if await self.store.stop(update, provenance) else Stopped.MISSING
 
     # -- both -----------------------------------------------------------------------------------------------------
 

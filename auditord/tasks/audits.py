@@ -25,7 +25,7 @@ from auditord.spool import Spool
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing
 from auditord.tasks.runs import Clock, Turn
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, Reach, Record, Window, hookimpl
+from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window, hookimpl
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.wording import counted
 
@@ -59,7 +59,10 @@ class Audits:
         run = RunRequest(request.instance, request.window, dry_run=True)
         with self._instances.noting_collected(request.instance) as collected:
             context = await self._instances.collector_context(run, observer)
-            reach = await self._reach(request.instance, context)
+            reach = Reach() if kind.reach is None else await kind.reach(config, context)
+            if kind.prefix is not None:  # jobs from before a change of the prefix are stored under other ids
+                since = await storage.spool.prefix_used_since(request.instance, kind.prefix(config))
+                reach = replace(reach, collects=max(filter(None, (reach.collects, since)), default=None))
             audit = Audit(
                 request,
                 Sides(storage.store, storage.spool, storage.local_senders, request.instance, storage.transform),
@@ -69,15 +72,6 @@ class Audits:
             )
             async with closing(kind.inventory(config, context)) as inventory:
                 return await audit.run(inventory)
-
-    async def _reach(self, name: str, context: CollectorContext) -> Reach:
-        """Return a collector's reach; jobs from before a change of its ``record_prefix`` are stored under other ids."""
-        kind, config = self._instances.collectors[name]
-        reach = Reach() if kind.reach is None else await kind.reach(config, context)
-        if kind.prefix is None:
-            return reach
-        since = await self._storage.spool.prefix_used_since(name, kind.prefix(config))
-        return replace(reach, collects=max(filter(None, (reach.collects, since)), default=None))
 
     def _own(self, name: str) -> Callable[[str], bool] | None:
         """Return a predicate that tells by its id whether a record is the collector's: the longest prefix decides."""
@@ -219,7 +213,12 @@ class NightlyAudits(Collector):
         if report.error is not None:
             _log.error("the audit of %s is incomplete: %s", task, report.error)
             return
-        result = NightlyResult(format_time(now()), _missing_by_day(report, window))
+        days = [(window.start + timedelta(days=number)).astimezone(UTC) for number in range(self.section.days)]
+        missing = {day.date().isoformat(): 0 for day in days}
+        for each in report.days:  # jobs of an unknown day have an empty key
+            if count := sum(each.counts.get(state, 0) for state in MISSING):
+                missing[each.day] = missing.get(each.day, 0) + count
+        result = NightlyResult(format_time(now()), missing)
         self.results[task] = result
         if count := sum(result.missing.values()):
             records, held = counted(count, "record is", "records are"), report.total("quarantined")
@@ -230,15 +229,3 @@ class NightlyAudits(Collector):
 def _checkpoint_name(task: str) -> str:
     """Return the name under which the result is stored as a checkpoint; no instance can have it."""
     return f"audit:{task}"
-
-
-def _missing_by_day(report: AuditReport, window: Window) -> dict[str, int]:
-    """Return the number of missing records by day, including 0; jobs of an unknown day have an empty key."""
-    found = {
-        (window.start + timedelta(days=number)).astimezone(UTC).date().isoformat(): 0
-        for number in range((window.stop - window.start).days)
-    }
-    for each in report.days:
-        if count := sum(each.counts.get(state, 0) for state in MISSING):
-            found[each.day] = found.get(each.day, 0) + count
-    return found

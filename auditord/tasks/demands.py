@@ -108,7 +108,16 @@ class Retries:
 
     async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome, *, replace: bool) -> None:
         kind, _ = self._instances.collectors[task]
-        for choice, batch in _make_batches(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
+        by_source = defaultdict[str | None, list[tuple[str, QuarantineEntry]]](list)
+        for entry in entries:
+            if (choice := self._choice(entry)) is not None:
+                by_source[choice.source].append((choice.job_id, entry))
+        batches = [
+            (JobChoice(",".join(dict.fromkeys(job_id for job_id, _ in part)), source), [entry for _, entry in part])
+            for source, found in by_source.items()
+            for part in (found[first : first + kind.jobs_at_once] for first in range(0, len(found), kind.jobs_at_once))
+        ]
+        for choice, batch in batches:
             request = RunRequest(task, job=choice, replace=replace)
             runnable = self._instances.collector(task, request, timeout=_RETRY_TIMEOUT)
             async with self._instances.turns[task].borrow():
@@ -125,21 +134,6 @@ class Retries:
                     outcome.failed[number] = left.reason
                 else:
                     outcome.failed[number] += " (its source no longer gives a record of it, or does not know it)"
-
-
-def _make_batches(
-    entries: Sequence[QuarantineEntry], choices: Sequence[JobChoice | None], at_once: int
-) -> Sequence[tuple[JobChoice, Sequence[QuarantineEntry]]]:
-    """Return batches of entries whose jobs are collected together, each with its jobs."""
-    by_source = defaultdict[str | None, list[tuple[str, QuarantineEntry]]](list)
-    for entry, choice in zip(entries, choices, strict=True):
-        if choice is not None:
-            by_source[choice.source].append((choice.job_id, entry))
-    return [
-        (JobChoice(",".join(dict.fromkeys(job_id for job_id, _ in part)), source), [entry for _, entry in part])
-        for source, found in by_source.items()
-        for part in (found[first : first + at_once] for first in range(0, len(found), at_once))
-    ]
 
 
 AT_ONCE: Final = 200
@@ -210,32 +204,27 @@ class RecordEditor:
         for first in range(0, len(ids), AT_ONCE):
             batch = ids[first : first + AT_ONCE]
             waiting = () if self._waiting is None else await self._waiting(batch)
-            found = {
-                record_id: Outcome(record_id, "refused", _WAITS)
-                if record_id in waiting
-                else await self._plan(action, record_id, wanted[record_id], note)
-                for record_id in batch
-            }
-            amendments = {record_id: each for record_id, each in found.items() if isinstance(each, Amendment)}
+            found, amendments = dict[str, Outcome](), dict[str, Amendment]()
+            for record_id in batch:
+                if record_id in waiting:
+                    found[record_id] = Outcome(record_id, "refused", _WAITS)
+                elif (stored := await self._store.get(record_id)) is None:
+                    found[record_id] = Outcome(record_id, "missing")
+                else:
+                    try:
+                        changed = wanted[record_id](decode_record(stored))
+                    except Objection as objection:
+                        found[record_id] = Outcome(record_id, "refused", str(objection))
+                    except RecordChanged:
+                        found[record_id] = Outcome(record_id, "changed")
+                    else:
+                        amendments[record_id] = Amendment(action, stored, changed, note.reason)
             provenance = Provenance(self._now(), f"user:{note.by}")
             amended = await self._store.amend(list(amendments.values()), provenance)
-            done = dict(zip(amendments, amended, strict=True))
-            outcomes += [
-                each if isinstance(each, Outcome) else Outcome(record_id, _OUTCOMES[done[record_id]])
-                for record_id, each in found.items()
-            ]
+            for record_id, each in zip(amendments, amended, strict=True):
+                found[record_id] = Outcome(record_id, _OUTCOMES[each])
+            outcomes += [found[record_id] for record_id in batch]
         return outcomes
-
-    async def _plan(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
-        stored = await self._store.get(record_id)
-        if stored is None:
-            return Outcome(record_id, "missing")
-        try:
-            return Amendment(action, stored, change(decode_record(stored)), note.reason)
-        except Objection as objection:
-            return Outcome(record_id, "refused", str(objection))
-        except RecordChanged:
-            return Outcome(record_id, "changed")
 
 
 _OUTCOMES: Final[Mapping[Amended, Literal["done", "same", "changed", "missing"]]] = {
@@ -304,20 +293,14 @@ class OnDemand:
                 report = await run_once(runnable, now)
             else:
                 report = await run_reported(runnable, self._listeners[section], now)
-        if section == "collectors" and report.error is None and not report.records:
-            self._explain_nothing(request, observer)
+        if section == "collectors" and report.error is None and not report.records and request.job is None:
+            kind, config = self._instances.collectors[name]
+            delay: timedelta = getattr(config, kind.delay) if kind.delay else timedelta(0)
+            if delay and (request.window is None or request.window.stop > now() - delay):
+                observer.show_line(
+                    f"jobs that ended in the last {format_duration(delay)} ({kind.delay}) are collected later"
+                )
         return report
-
-    def _explain_nothing(self, request: RunRequest, observer: Observer) -> None:
-        """Say which jobs a collector that found none does not read yet."""
-        kind, config = self._instances.collectors[request.instance]
-        if kind.delay is None or request.job is not None:
-            return
-        delay: timedelta = getattr(config, kind.delay)
-        if delay and (request.window is None or request.window.stop > self._instances.now() - delay):
-            observer.show_line(
-                f"jobs that ended in the last {format_duration(delay)} ({kind.delay}) are collected later"
-            )
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Compare a source's inventory with the record store.

@@ -7,7 +7,6 @@ from collections.abc import (
     Callable,
     Collection,
     Generator,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -171,9 +170,13 @@ class Instances:
             TypeError: the batch has wrong types.
         """
         check_batch(name, batch)
+        collected = set[str]()
+        for each in batch.records:
+            produced = each if isinstance(each, Produced) else Produced(each)
+            collected.update(filter(None, (produced.record.record_id, produced.alternate_id)))
         for collector, ids in self._collected:
             if collector == name:
-                ids.update(_ids(batch))
+                ids.update(collected)
         batch = replace(batch, checkpoint=None) if again else batch
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]
@@ -202,13 +205,22 @@ class Instances:
         (kind, config), store = self.plugins[name], self._storage.store
 
         async def execute(counts: RunCounts) -> None:
-            if by_clock and remote_source(config) is None and (behind := await self._behind()):
-                self.skip_tick(name, kind.name)
-                counts.skipped[f"after the restore, {', '.join(behind)} must run successfully first"] += 1
-                counts.waits = True
-                return
-            states = store if remote_source(config) is None else self._storage.spool
-            occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
+            spool, times = self._storage.spool, when(config, kind.interval)
+            states = store if remote_source(config) is None else spool
+            occasion = Occasion(spool.generation.spool_id)
+            if by_clock and states is store:
+                # The store's sums are incomplete until all collectors have run, except continuous ones.
+                enabled = [each for each, (of, its) in self.collectors.items() if its.enabled and not of.continuous]
+                if behind := await collectors_behind(spool, enabled):
+                    self.skip_tick(name, kind.name)
+                    counts.skipped[f"after the restore, {', '.join(behind)} must run successfully first"] += 1
+                    counts.waits = True
+                    return
+                forget_restore(spool.state_dir)
+            if by_clock and isinstance(times, timedelta):
+                occasion = replace(occasion, within=max(times * (1 - _TOLERANCE) - jitter(config), timedelta(0)))
+            elif by_clock:
+                occasion = replace(occasion, tick=latest_tick(str(times), self.now()))
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
             backups = InstanceBackups(name, self._configuration, self.now)
             opened = partial(open_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
@@ -220,25 +232,6 @@ class Instances:
                 counts.skipped["another daemon has run it"] += 1
 
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
-
-    async def _behind(self) -> Sequence[str]:
-        """Return the collectors, except continuous ones, that must succeed before the store's sums are complete.
-
-        Once none is left, the note of the restore is deleted.
-        """
-        enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
-        spool = self._storage.spool
-        if not (behind := await collectors_behind(spool, enabled)):
-            forget_restore(spool.state_dir)
-        return behind
-
-    async def _occasion(self, config: InstanceConfig, interval: timedelta, *, by_clock: bool) -> Occasion:
-        daemon, times = self._storage.spool.generation.spool_id, when(config, interval)
-        if not by_clock:
-            return Occasion(daemon)
-        if isinstance(times, str):
-            return Occasion(daemon, tick=latest_tick(times, self.now()))
-        return Occasion(daemon, within=max(times * (1 - _TOLERANCE) - jitter(config), timedelta(0)))
 
 
 async def collect(
@@ -280,14 +273,6 @@ async def closing(batches: AsyncIterator[Batch]) -> AsyncGenerator[AsyncIterator
         aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
         if aclose is not None:  # an async generator
             await aclose()
-
-
-def _ids(batch: Batch) -> Iterator[str]:
-    for each in batch.records:
-        produced = each if isinstance(each, Produced) else Produced(each)
-        yield produced.record.record_id
-        if produced.alternate_id is not None:
-            yield produced.alternate_id
 
 
 async def _show(name: str, observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:

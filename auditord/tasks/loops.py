@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -182,23 +182,22 @@ class Reloading:
         async with self._lock:
             written = await to_thread.run_sync(self._files.read, values)
             changes = compare(self._running, written)
-            changes = replace(changes, runs=list(self._announce(written, changes)), files=self._files.names())
+            enabled = {section: self._instances.select_enabled(section) for section in RUN_SECTIONS}
+            runs = list[NextRun]()
+            for section, name in _select_working(changes):
+                config: InstanceConfig | None = getattr(written, section).get(name)
+                if config is not None and config.enabled:
+                    kind = self._instances.kind_of(section, config)
+                    since = self._loops.due_since(section, name, kind, config)
+                    effect = kind.effect(config) if isinstance(kind, PluginKind) and kind.effect is not None else None
+                    at = first_tick(when(config, kind.interval), since, self._instances.now())
+                    runs.append(NextRun(f"{section}.{name}", at, name not in enabled[section], effect))
+            changes = replace(changes, runs=runs, files=self._files.names())
             if dry_run or values is not None or changes.restart:
                 return changes
             with anyio.CancelScope(shield=True):  # all or nothing, even if the client disconnects
                 await self._exchange(written, changes)
             return replace(changes, applied=True)
-
-    def _announce(self, written: Configuration, changes: Changes) -> Iterator[NextRun]:
-        enabled = {section: self._instances.select_enabled(section) for section in RUN_SECTIONS}
-        for section, name in _select_working(changes):
-            config: InstanceConfig | None = getattr(written, section).get(name)
-            if config is not None and config.enabled:
-                kind = self._instances.kind_of(section, config)
-                since = self._loops.due_since(section, name, kind, config)
-                effect = kind.effect(config) if isinstance(kind, PluginKind) and kind.effect is not None else None
-                at = first_tick(when(config, kind.interval), since, self._instances.now())
-                yield NextRun(f"{section}.{name}", at, name not in enabled[section], effect)
 
     async def _exchange(self, written: Configuration, changes: Changes) -> None:
         working = _select_working(changes)

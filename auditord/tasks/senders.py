@@ -161,8 +161,18 @@ class SendLoop:
                 self._hurry = False
             draining = self._draining.is_set()  # before the queue is read, which may get its last entry meanwhile
             self._sending = await self._spool.claim(self._task, self._limit)
-            if self._sending:
-                await self._send(sender, self._sending)
+            if batch := self._sending:
+                refused: dict[int, str] = {}
+                try:
+                    with anyio.fail_after(SEND_TIMEOUT):
+                        await sender.send([queued.entry for queued in batch])
+                except RecordsRejected as rejected:
+                    refused = {batch[position].entry_id: reason for position, reason in rejected.reasons.items()}
+                delivered = [queued.entry_id for queued in batch if queued.entry_id not in refused]
+                await self._spool.settle(self._task, delivered, refused)
+                self._backoff.reset()
+                self._limit = min(self._limit * 2, self._kind.batch_size)
+                self._listener.note_sent(len(delivered), len(refused))
             elif draining:
                 return True
             else:
@@ -170,19 +180,6 @@ class SendLoop:
                 limit = None if due is None else max((due - self._now()).total_seconds(), 0)
                 with anyio.move_on_after(limit):
                     await self._queued.wait()
-
-    async def _send(self, sender: Sender, batch: Sequence[Queued]) -> None:
-        refused: dict[int, str] = {}
-        try:
-            with anyio.fail_after(SEND_TIMEOUT):
-                await sender.send([queued.entry for queued in batch])
-        except RecordsRejected as rejected:
-            refused = {batch[position].entry_id: reason for position, reason in rejected.reasons.items()}
-        delivered = [queued.entry_id for queued in batch if queued.entry_id not in refused]
-        await self._spool.settle(self._task, delivered, refused)
-        self._backoff.reset()
-        self._limit = min(self._limit * 2, self._kind.batch_size)
-        self._listener.note_sent(len(delivered), len(refused))
 
     async def _hold_back(self, error: Exception | SystemExit) -> None:
         wait, draining = self._backoff.next(), self._draining.is_set()

@@ -6,7 +6,7 @@ asyncio like the daemon, without further set-up.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +16,6 @@ import pytest
 
 if TYPE_CHECKING:  # otherwise every pytest run on this Python would load the daemon
     from auditord.testing import (
-        FakeAuthenticatorContext,
-        FakeCollectorContext,
         FakeCommandContext,
         FakePluginContext,
         FakeSenderContext,
@@ -33,34 +31,14 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
     if not (inspect.iscoroutinefunction(obj) and collector.istestfunction(obj, name)):
         return
     named = {mark.name for mark in (*collector.iter_markers(), *getattr(obj, "pytestmark", ()))}
-    if named.isdisjoint({"anyio", "asyncio", "trio"}) and _is_for_us(collector, obj):
-        pytest.mark.parametrize("anyio_backend", ["asyncio"])(pytest.mark.usefixtures("anyio_backend")(obj))
-
-
-def _is_for_us(collector: pytest.Module | pytest.Class, test: Callable[..., object]) -> bool:
-    """Return whether a test uses this package, and no other plugin runs every asynchronous test."""
-    values = vars(sys.modules[test.__module__]).values()
-    imports = any(str(getattr(each, "__module__", "")).startswith("auditord.testing") for each in values)
     config = collector.config
-    if config.pluginmanager.has_plugin("asyncio") and config.getini("asyncio_mode") == "auto":
-        return False
-    return imports or not _CONTEXTS.isdisjoint(inspect.signature(test).parameters)
-
-
-@pytest.fixture
-def authenticator_context(tmp_path: Path) -> "FakeAuthenticatorContext":
-    """Return an authenticator's context with a folder of its own."""
-    from auditord.testing import FakeAuthenticatorContext  # noqa: PLC0415 see the module
-
-    return FakeAuthenticatorContext(folder=tmp_path)
-
-
-@pytest.fixture
-def collector_context(tmp_path: Path) -> "FakeCollectorContext":
-    """Return a collector's context over memory, with a folder of its own."""
-    from auditord.testing import FakeCollectorContext  # noqa: PLC0415 see the module
-
-    return FakeCollectorContext(folder=tmp_path)
+    runs_all = config.pluginmanager.has_plugin("asyncio") and config.getini("asyncio_mode") == "auto"
+    if runs_all or not named.isdisjoint({"anyio", "asyncio", "trio"}):
+        return
+    values = vars(sys.modules[obj.__module__]).values()
+    uses_us = any(str(getattr(each, "__module__", "")).startswith("auditord.testing") for each in values)
+    if uses_us or not _CONTEXTS.isdisjoint(inspect.signature(obj).parameters):
+        pytest.mark.parametrize("anyio_backend", ["asyncio"])(pytest.mark.usefixtures("anyio_backend")(obj))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ nearly always the same, that costs more than parsing and decoding the request (2
 second on two cores). An :class:`Answer` is serialised once and serves any number of requests.
 """
 
-import asyncio
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -48,8 +47,8 @@ class Answer(web.StreamResponse):
     ) -> None:
         super().__init__(status=status)
         self._parts = (status, body, content_type, allow, challenge)
-        self._closes = close
-        self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        self._keep_alive, self._body_length = not close, len(body)  # read through aiohttp's properties
+        self.status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         named = {
             "Content-Type": content_type,
             "Allow": allow,
@@ -57,34 +56,20 @@ class Answer(web.StreamResponse):
             "Connection": "close" if close else None,
         }
         headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
-        self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
+        self.remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
     def closing(self, missing: int = 0) -> "Answer":
         """Return the same answer, closing the connection. Its Content-Length exceeds the body by ``missing`` bytes."""
-        if self._closes and not missing:
+        if not self._keep_alive and not missing:
             return self
         status, body, content_type, allow, challenge = self._parts
         return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True, missing=missing)
-
-    @property
-    def keep_alive(self) -> bool | None:
-        """True if another request may follow on this connection."""
-        return not self._closes
-
-    @property
-    def body_length(self) -> int:
-        """The size of the body in bytes."""
-        return len(self._parts[1])
-
-    def send(self, transport: asyncio.Transport) -> None:
-        """Write the answer."""
-        transport.write(self._status_line + _date_line(int(time())) + self._remainder)
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Send the answer and wait until the client has read most of it, so that unread answers do not pile up."""
         if request.transport is None:
             raise ConnectionResetError("the client left before it was answered")
-        self.send(request.transport)
+        request.transport.write(self.status_line + date_line(int(time())) + self.remainder)
         if request.protocol.writing_paused:
             await request.writer.drain()
         return None
@@ -102,7 +87,8 @@ class Unsent(web.StreamResponse):
 
 
 @lru_cache(maxsize=1)
-def _date_line(seconds: int) -> bytes:
+def date_line(seconds: int) -> bytes:
+    """Return the header ``Date``, which stands between the status line and the remainder of an answer."""
     return f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
 
 

@@ -16,13 +16,14 @@ import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from time import time
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage, StreamWriter
 from aiohttp.http_exceptions import BadHttpMessage, BadStatusLine, HttpProcessingError, InvalidURLError, LineTooLong
 
-from auditord.web.answers import UNSENT, Answer, plain_text
+from auditord.web.answers import UNSENT, Answer, date_line, plain_text
 from auditord.web.problems import PREFIX, Refused
 
 HEAD_SECONDS: Final = 30.0
@@ -297,7 +298,7 @@ class LimitedConnection(web.RequestHandler):
             return await super().finish_response(request, resp, start_time)
         if self.transport is None:
             return resp, True
-        resp.send(self.transport)
+        self.transport.write(resp.status_line + date_line(int(time())) + resp.remainder)
         if self.writing_paused:
             try:
                 await request.writer.drain()

@@ -11,19 +11,23 @@ serves both our names and those that AUDITOR documents.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import cached_property
 from http import HTTPMethod
+from itertools import accumulate
 from time import perf_counter
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from aiohttp import HttpVersion11, web
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from auditord.metrics import Histogram, PlainGauge, PlainHistogram
+from auditord.metrics import PlainFamily, PlainGauge, label_text
 from auditord.web.answers import UNSENT, Answer
 from auditord.web.hosts import HostCheck
 from auditord.web.problems import refuse
@@ -49,19 +53,89 @@ BYTES: Final = (512.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0)
 AbortReason: TypeAlias = Literal["body_too_large", "not_durable", "stalled", "store_failed", "too_busy", "too_many"]
 """The reasons for aborting a connection."""
 
-_LABELS: Final = ("route", "method", "status")
-_HISTOGRAMS: Final = (
-    "auditord_http_request_duration_seconds",
-    "auditord_http_request_size_bytes",
-    "auditord_http_response_size_bytes",
+_NAMES: Final = (
+    (
+        ("route", "method", "status"),
+        "auditord_http_request_duration_seconds",
+        "auditord_http_request_size_bytes",
+        "auditord_http_response_size_bytes",
+        "auditord_http_requests_in_flight",
+    ),
+    (
+        # Host and port are left out of AUDITOR's labels: clients choose them, so they would grow without bound.
+        ("http_route", "http_request_method", "http_response_status_code"),
+        "http_server_duration_seconds",
+        "http_server_request_size_bytes",
+        "http_server_response_size_bytes",
+        "http_server_active_requests",
+    ),
 )
-# Host and port are left out of AUDITOR's labels: clients choose them, so they would grow without bound.
-_AUDITOR_LABELS: Final = ("http_route", "http_request_method", "http_response_status_code")
-_AUDITOR_HISTOGRAMS: Final = (
-    "http_server_duration_seconds",
-    "http_server_request_size_bytes",
-    "http_server_response_size_bytes",
-)
+"""Our names and AUDITOR's: of the labels, the histograms and the gauge."""
+
+
+class Histogram:
+    """A histogram of numbers."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a number."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def buckets(self) -> tuple[Sequence[tuple[str, int]], float]:
+        """Return the cumulative counts by upper bound, and the sum of all numbers."""
+        return list(zip((*map(str, self._bounds), "+Inf"), accumulate(self._counts), strict=True)), self._total
+
+
+class PlainHistogram(PlainFamily):
+    """A family of histograms, which makes its text without a sample for each line.
+
+    Args:
+        name: the name of the metric.
+        documentation: its help text.
+        labels: the names of the labels.
+        series: the values of the labels, and the numbers.
+    """
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], series: Sequence[tuple[Sequence[str], Histogram]]
+    ) -> None:
+        self._labels = labels
+        self._series = series
+        super().__init__(name, documentation, "histogram")
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples, for other readers of the registry."""
+        family = HistogramMetricFamily(self.name, self.documentation, labels=self._labels)
+        for values, histogram in self._series:
+            buckets, total = histogram.buckets()
+            family.add_metric(values, buckets, total)
+        return family.samples
+
+    @samples.setter
+    def samples(self, _: list[Sample]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Ignore the empty list of the base class."""
+
+    @cached_property
+    def text(self) -> str:
+        """The samples in Prometheus' text format."""
+        lines = [f"# HELP {self.name} {self.documentation}", f"# TYPE {self.name} histogram"]
+        name = self.name
+        for values, histogram in self._series:
+            labels = dict(zip(self._labels, values, strict=True))
+            before, after = label_text((*labels.items(), ("le", "\0"))).split("\0")
+            buckets, total = histogram.buckets()
+            lines += [f"{name}_bucket{before}{bound}{after} {count!r}.0" for bound, count in buckets]
+            of_all = label_text(tuple(labels.items()))
+            lines += [f"{name}_count{of_all} {buckets[-1][1]!r}.0", f"{name}_sum{of_all} {total!r}"]
+        return "\n".join([*lines, ""])
 
 
 class RequestCounts:
@@ -130,14 +204,7 @@ class HttpMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families, first under our names, then under AUDITOR's."""
         counted = [counts for metrics in self._routes.values() for counts in metrics.list_counts()]
-        yield from self._own_counters(counted)
-        yield from _histograms(_HISTOGRAMS, _LABELS, counted)
-        yield self._in_flight("auditord_http_requests_in_flight", _LABELS[:2])
-        yield from _histograms(_AUDITOR_HISTOGRAMS, _AUDITOR_LABELS, counted)
-        yield self._in_flight("http_server_active_requests", _AUDITOR_LABELS[:2])
-
-    def _own_counters(self, counted: Iterable[RequestCounts]) -> Iterator[Metric]:
-        requests = CounterMetricFamily("auditord_http_requests", "Finished HTTP requests.", labels=_LABELS)
+        requests = CounterMetricFamily("auditord_http_requests", "Finished HTTP requests.", labels=_NAMES[0][0])
         for counts in counted:
             requests.add_metric(counts.labels, counts.count)
         aborted = CounterMetricFamily(
@@ -160,30 +227,26 @@ class HttpMetrics(Collector):
             "Posted records kept in the spool while the record store was unavailable.",
             value=self._spooled(),
         )
-
-    def _in_flight(self, name: str, labels: tuple[str, ...]) -> Metric:
-        family = PlainGauge(name, "HTTP requests in flight.", labels=labels)
-        for metrics in self._routes.values():
-            family.add_metric(metrics.labels, metrics.in_flight)
-        return family
-
-
-def _histograms(
-    names: tuple[str, str, str], labels: tuple[str, ...], counted: Sequence[RequestCounts]
-) -> tuple[PlainHistogram, ...]:
-    duration, received, sent = names
-    return (
-        PlainHistogram(
-            duration, "Time until the answer was complete.", labels, [(each.labels, each.duration) for each in counted]
-        ),
-        PlainHistogram(
-            received,
-            "Announced size of the request's body.",
-            labels,
-            [(each.labels, each.request_size) for each in counted],
-        ),
-        PlainHistogram(sent, "Size of the answer.", labels, [(each.labels, each.response_size) for each in counted]),
-    )
+        for labels, duration, received, sent, in_flight in _NAMES:
+            yield PlainHistogram(
+                duration,
+                "Time until the answer was complete.",
+                labels,
+                [(each.labels, each.duration) for each in counted],
+            )
+            yield PlainHistogram(
+                received,
+                "Announced size of the request's body.",
+                labels,
+                [(each.labels, each.request_size) for each in counted],
+            )
+            yield PlainHistogram(
+                sent, "Size of the answer.", labels, [(each.labels, each.response_size) for each in counted]
+            )
+            family = PlainGauge(in_flight, "HTTP requests in flight.", labels=labels[:2])
+            for metrics in self._routes.values():
+                family.add_metric(metrics.labels, metrics.in_flight)
+            yield family
 
 
 class Abort(AuditordError):
@@ -278,10 +341,22 @@ class Dispatcher:
             # Most bodies are already in memory and need no more of it.
             is_whole = request.content.is_eof() and "Content-Encoding" not in headers
             response = answer = await (endpoint.handler if is_whole else endpoint.patient)(request)
-        except BaseException as error:
-            if not self._is_cut_off(request, error):
-                raise
+        except Abort as error:
+            self._metrics.count_abort(error.reason)
+            log.warning("%s %s from %s: %s", method, path_for_logs(request), _peer(request), error)
+            _abort(request)
             return UNSENT
+        except (ConnectionError, web.RequestPayloadError, TimeoutError) as error:
+            # The text of a RequestPayloadError may quote the body.
+            log.info("%s from %s: the client disconnected: %s", method, _peer(request), type(error).__name__)
+            _abort(request)
+            return UNSENT
+        except BaseException:
+            # aiohttp logs it and answers 500, which a POST's client would take for success, and which cannot follow
+            # the beginning of another response.
+            if method == "POST" or request.writer.output_size:
+                _abort(request)
+            raise
         finally:
             self._running.discard(request.task)
             metrics.in_flight -= 1
@@ -289,7 +364,7 @@ class Dispatcher:
             received = request.content_length or 0
             if response is not None and response is not UNSENT:
                 metrics[response.status].observe(seconds, received, response.body_length)
-            else:  # aiohttp answers an error of our own with 500 unless the connection was aborted
+            else:
                 cut_off = request.transport is None or request.transport.is_closing()
                 metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
             if self._stopping and not self._running:
@@ -316,51 +391,27 @@ class Dispatcher:
             task.cancel()
 
     def _find(self, request: web.BaseRequest) -> Endpoint:
+        """Return the endpoint of a request: of a literal path, else of a pattern, else the refusal."""
         plain = self._endpoints.get(request.raw_path.partition("?")[0], {}).get(request.method)
         if plain is not None:
             return plain
         target = read_target(request.raw_path)
-        methods = self._endpoints.get(target.path) or self._matching(target.segments)
-        return methods.get(request.method) or self._refusing(request, refuse(target.path, methods))
-
-    def _matching(self, segments: Sequence[str]) -> Mapping[str, Endpoint]:
-        """Return the endpoints of the pattern that a path matches. Literal paths are looked up first."""
-        for pattern, methods in self._patterns:
+        methods, segments = self._endpoints.get(target.path, {}), target.segments
+        for pattern, found in self._patterns if not methods else ():
             if len(pattern) == len(segments) and all(
                 each == segment or each.startswith("{") for each, segment in zip(pattern, segments, strict=True)
             ):
-                return methods
-        return {}
+                methods = found
+                break
+        if (endpoint := methods.get(request.method)) is not None:
+            return endpoint
 
-    def _refusing(self, request: web.BaseRequest, answer: Answer) -> Endpoint:
-        async def handler(_request: web.BaseRequest) -> web.StreamResponse:
-            return answer
+        async def answer_refusal(_request: web.BaseRequest) -> web.StreamResponse:
+            return refuse(target.path, methods)
 
+        unmatched = self._unmatched or answer_refusal
         method = request.method if request.method in _METHODS else "other"
-        unmatched = self._unmatched or handler
         return Endpoint(unmatched, unmatched, self._metrics.route(UNKNOWN_ROUTE, method))
-
-    def _is_cut_off(self, request: web.BaseRequest, error: BaseException) -> bool:
-        """Abort the connection if any answer would mislead the client; return False for an error of our own.
-
-        The caller raises such an error again, and aiohttp logs it and answers 500. The connection is aborted before for
-        a POST, whose client would take the 500 for success, and for a response that was already started.
-        """
-        match error:
-            case Abort():
-                self._metrics.count_abort(error.reason)
-                log.warning("%s %s from %s: %s", request.method, path_for_logs(request), _peer(request), error)
-            case ConnectionError() | web.RequestPayloadError() | TimeoutError():
-                # The text of a RequestPayloadError may quote the body.
-                log.info(
-                    "%s from %s: the client disconnected: %s", request.method, _peer(request), type(error).__name__
-                )
-            case _:
-                if request.method == "POST" or request.writer.output_size:
-                    _abort(request)
-                return False
-        _abort(request)
-        return True
 
 
 def _abort(request: web.BaseRequest) -> None:

@@ -196,14 +196,13 @@ def _decode(part: Slice, before: int, shared: SharedParts) -> Sequence[Record]:
         records = decode_records(part.text, shared)
         refuse_repeated(part.text, records)
     except InvalidRecord:
-        return [_decode_at(before + position, bytes(element)) for position, element in enumerate(part.elements)]
+        found = list[Record]()
+        for position, element in enumerate(part.elements, start=before):
+            try:
+                found.append(decode_posted(bytes(element)))
+            except InvalidRecord as error:
+                text, place = str(error), f"`$[{position}]"
+                placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"
+                raise InvalidRecord(placed) from error
+        return found
     return records
-
-
-def _decode_at(position: int, element: bytes) -> Record:
-    try:
-        return decode_posted(element)
-    except InvalidRecord as error:
-        text, place = str(error), f"`$[{position}]"
-        placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"
-        raise InvalidRecord(placed) from error

@@ -57,11 +57,21 @@ class HostCheck:
     def refusal(self, request: web.BaseRequest) -> Answer | None:
         """Return the refusal of a request; None if it may be answered."""
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
-        if origin is not None and _host_of(origin) != host.lower():
-            return self._refuse_page(request, host, origin)
-        if host in self.known or self._is_known(host) or _is_of_no_browser(request) or _is_out_of_reach(request):
+        if origin is not None:
+            try:
+                same = urlsplit(origin).netloc.lower() == host.lower()
+            except ValueError:  # it is not a URL
+                same = False
+            if not same:
+                return self._refuse_page(request, host, origin)
+        name = _name(host)
+        if "*" in self._names or stands_for_itself(name) or name in self._names:
+            if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
+                self.known.add(host)
             return None
-        name = sendable(_name(host)[:_LONGEST])
+        if _is_harmless(request):
+            return None
+        name = sendable(name[:_LONGEST])
         if name not in self._refused and len(self._refused) < _MOST_REFUSED:
             self._refused.add(name)
             _log.warning(
@@ -72,14 +82,6 @@ class HostCheck:
         detail = "this server does not know the requested host name"
         remedy = "its operator can add it to api.hosts"
         return _answer(request, Refused(HTTPStatus.MISDIRECTED_REQUEST, detail, remedy=remedy))
-
-    def _is_known(self, host: str) -> bool:
-        name = _name(host)
-        if "*" not in self._names and not stands_for_itself(name) and name not in self._names:
-            return False
-        if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
-            self.known.add(host)
-        return True
 
     def _refuse_page(self, request: web.BaseRequest, host: str, origin: str) -> Answer:
         page = (origin[:_LONGEST], host[:_LONGEST])
@@ -101,36 +103,24 @@ def _answer(request: web.BaseRequest, refused: Refused) -> Answer:
     return plain_text(problem.status, f"{problem.detail[0].upper()}{problem.detail[1:]}: {problem.remedy}.").closing()
 
 
-def _is_of_no_browser(request: web.BaseRequest) -> bool:
-    """Return whether no browser sent the request (it would have named an origin), or the answer is of no use to a page.
-
-    Writes without an origin come from clients of AUDITOR. A POST must not be refused, because the client would take the
-    refusal for success; nor a PUT, because the record would stay open.
-    """
-    return "Origin" not in request.headers and (
-        request.method not in _READING or read_target(request.raw_path).path in _HARMLESS
-    )
-
-
-def _host_of(origin: str) -> str | None:
-    """Return host and port of an ``Origin`` header; None if it is not a URL."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
 def _name(host: str) -> str:
     """Return the name of a ``Host`` header, without the port."""
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
     return name.lower().removesuffix(".")
 
 
-def _is_out_of_reach(request: web.BaseRequest) -> bool:
-    """Return whether DNS rebinding is impossible.
+def _is_harmless(request: web.BaseRequest) -> bool:
+    """Return whether no page of another server can gain anything by the request.
 
-    With TLS, here or at a configured proxy, the certificate names this server. Unix sockets have no names.
+    A browser would have named an origin in a write. Writes without one come from clients of AUDITOR. A POST must not be
+    refused, because the client would take the refusal for success; nor a PUT, because the record would stay open.
+
+    DNS rebinding is impossible with TLS, here or at a configured proxy, because the certificate names this server; and
+    for unix sockets, which have no names.
     """
+    is_read = request.method in _READING and read_target(request.raw_path).path not in _HARMLESS
+    if "Origin" not in request.headers and not is_read:
+        return True
     transport = request.transport
     if transport is None or not request.raw_path.startswith("/"):  # browsers send the absolute form only to proxies
         return True

@@ -70,7 +70,15 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
 
 def fingerprint(tls: ListenTls) -> Fingerprint:
     """Return the fingerprint of the current files."""
-    return [_of_file(path) for path in tls.files]
+    prints = list[tuple[int, int, int] | None]()
+    for path in tls.files:
+        try:
+            found = path.stat()
+        except OSError:
+            prints.append(None)
+        else:
+            prints.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return prints
 
 
 def _no_password() -> str:
@@ -81,14 +89,6 @@ def _words(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
         return "the key does not belong to the certificate"
     return error.strerror or str(error)
-
-
-def _of_file(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 log = logging.getLogger(__name__)
@@ -152,9 +152,17 @@ def _tcp(address: TcpListen) -> list[socket.socket]:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise ConfigurationError(f"api.listen: '{address}': the host is unknown ({error.strerror})") from error
+    bound = list[socket.socket]()
     try:
-        return [_bind(family, sockaddr) for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos)]
+        for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos):
+            bound.append(sock := socket.socket(family, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart does not wait for old connections
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own entry in the list
+            sock.bind(sockaddr)
     except OSError as error:
+        for sock in bound:
+            sock.close()
         if address.optional and error.errno in {EADDRNOTAVAIL, EAFNOSUPPORT}:
             log.info("this host has no address '%s': not listening there", address.host)
             return []
@@ -167,19 +175,7 @@ def _tcp(address: TcpListen) -> list[socket.socket]:
             case _:
                 remedy = "use an address of this host"
         raise ConfigurationError(f"api.listen: cannot listen on '{address}' ({error.strerror}): {remedy}") from error
-
-
-def _bind(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart does not wait for old connections
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own entry in the list
-        sock.bind(sockaddr)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    return bound
 
 
 def _unix(address: UnixListen) -> list[socket.socket]:
@@ -263,7 +259,7 @@ async def accepting(
             for listener in listeners:
                 await listener.open()
         renewing += [
-            asyncio.create_task(_keep_renewed(listener, renewal))
+            asyncio.create_task(listener.keep_renewed(renewal))
             for listener in listeners
             if isinstance(listener, _TlsListener)
         ]
@@ -293,21 +289,19 @@ class _Listener:
         """
         before, own = self._server, self._bound.socket.dup()
         try:
-            self._server = await self._serve(own, context)
+            loop = asyncio.get_running_loop()
+            if own.family == socket.AF_UNIX:
+                self._server = await loop.create_unix_server(self._protocols, sock=own, backlog=_BACKLOG)
+            else:
+                limit = None if context is None else _HANDSHAKE_SECONDS
+                self._server = await loop.create_server(
+                    self._protocols, sock=own, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=limit
+                )
         except BaseException:
             own.close()
             raise
         if before is not None:
             before.close()
-
-    async def _serve(self, own: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        if own.family == socket.AF_UNIX:
-            return await loop.create_unix_server(self._protocols, sock=own, backlog=_BACKLOG)
-        limit = None if context is None else _HANDSHAKE_SECONDS
-        return await loop.create_server(
-            self._protocols, sock=own, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=limit
-        )
 
     def close(self) -> None:
         """Stop accepting clients."""
@@ -330,20 +324,18 @@ class _TlsListener(_Listener):
         self._seen = fingerprint(self._tls)
         await self._listen(server_context(self._tls))
 
-    async def renew(self) -> None:
-        """Reload the files if they have changed; see :meth:`open`."""
-        if fingerprint(self._tls) != self._seen:
-            await self.open()
-            log.info("'%s' now uses the new certificate in %s", self._bound.address, self._tls.certificate)
-
-
-async def _keep_renewed(listener: _TlsListener, interval: timedelta) -> None:
-    while True:
-        await asyncio.sleep(interval.total_seconds())
-        try:
-            await listener.renew()
-        except (ConfigurationError, OSError) as error:
-            log.error("%s; the previous certificate stays in use", error)  # noqa: TRY400 says it all
+    async def keep_renewed(self, interval: timedelta) -> None:
+        """Reload the files whenever they have changed; see :meth:`open`."""
+        while True:
+            await asyncio.sleep(interval.total_seconds())
+            if fingerprint(self._tls) == self._seen:
+                continue
+            try:
+                await self.open()
+            except (ConfigurationError, OSError) as error:
+                log.error("%s; the previous certificate stays in use", error)  # noqa: TRY400 says it all
+            else:
+                log.info("'%s' now uses the new certificate in %s", self._bound.address, self._tls.certificate)
 
 
 def for_the_owner(route: Route) -> Handler:

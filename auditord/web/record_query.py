@@ -80,23 +80,19 @@ def parse_query_string(raw: str) -> Iterator[Parameter]:
         InvalidQuery: unbalanced brackets, or bytes that are not UTF-8.
     """
     for piece in raw.split("&"):
-        if piece:
-            key, _, value = piece.partition("=")
-            yield Parameter(tuple(_path(key)), _decode(value))
-
-
-def _path(key: str) -> Iterator[str]:
-    if "[" not in key:
-        key = _encoded_close.sub("]", _encoded_open.sub("[", key))
-    match = _structured.fullmatch(key)
-    if match is None:
-        raise InvalidQuery(f"the brackets in '{key[:60]}' do not match; encode brackets that belong to a key")
-    name, brackets = match.groups()
-    yield _decode(name)
-    for inner in brackets[1:-1].split("][") if brackets else ():
-        if inner and not inner[0].isascii():
+        if not piece:
+            continue
+        key, _, value = piece.partition("=")
+        if "[" not in key:
+            key = _encoded_close.sub("]", _encoded_open.sub("[", key))
+        match = _structured.fullmatch(key)
+        if match is None:
+            raise InvalidQuery(f"the brackets in '{key[:60]}' do not match; encode brackets that belong to a key")
+        name, brackets = match.groups()
+        inner = brackets[1:-1].split("][") if brackets else []
+        if not all(each[:1].isascii() for each in inner):
             raise InvalidQuery(f"percent-encode the key after the bracket in '{name[:60]}['")
-        yield _decode(inner)
+        yield Parameter(tuple(map(_decode, (name, *inner))), _decode(value))
 
 
 def _decode(text: str) -> str:
@@ -298,16 +294,12 @@ def read_order(given: Given) -> query.Order:
     for direction in ("asc", "desc"):
         field = scalar(f"sort_by[{direction}]", by_name(given).get(direction, ()))
         if field is not None:
-            return query.Order(_sort_field(field), descending=direction == "desc")
+            try:
+                return query.Order(query.SortField(field), descending=direction == "desc")
+            except ValueError as error:
+                fields = ", ".join(each.value for each in query.SortField)
+                raise InvalidQuery(f"cannot sort by '{field[:60]}', expected one of {fields}") from error
     return query.Order()
-
-
-def _sort_field(text: str) -> query.SortField:
-    try:
-        return query.SortField(text)
-    except ValueError as error:
-        fields = ", ".join(field.value for field in query.SortField)
-        raise InvalidQuery(f"cannot sort by '{text[:60]}', expected one of {fields}") from error
 
 
 CONDITIONS: Final[Mapping[str, ConditionReader]] = {

@@ -6,6 +6,7 @@ it has more than its records need.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -18,12 +19,16 @@ from msgspec.structs import replace
 
 from auditord.store import Provenance
 from auditord.store.protocol import Listed, Reads
-from auditord.web.bodies import BodyTooLarge, receive_pieces
+from auditord.web.answers import JSON
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, receive_pieces, unpack
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Principal, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
 from auditord_hookspecs.wire import decode_record
 
 _LONGEST_PATH: Final = 200
+_TOKEN: Final = re.compile(r"(auditord(?:_|%5f)[0-9a-f]{12}(?:_|%5f))[^/]+", re.IGNORECASE)
+"""A token that was pasted into a path. The part before its secret is public, and tells which token to revoke."""
+
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 
@@ -61,8 +66,8 @@ def read_target(raw: str) -> Target:
 
 
 def path_for_logs(request: web.BaseRequest) -> str:
-    """Return the beginning of a request's path, never its query, which may hold a token."""
-    return read_target(request.raw_path).path[:_LONGEST_PATH]
+    """Return the beginning of a request's path without the secrets of tokens, never its query, which may hold more."""
+    return _TOKEN.sub(r"\1***", read_target(request.raw_path).path)[:_LONGEST_PATH]
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:
@@ -169,6 +174,19 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     return b"".join([piece async for piece in receive_pieces(request, limit)])
 
 
+async def unpack_json(request: web.BaseRequest, body: bytes, limit: int) -> bytes | bytearray:
+    """Return a decompressed body, which must be declared to be JSON.
+
+    Raises:
+        UnreadableBody: it is not, or cannot be decompressed.
+        BodyTooLarge: it is too large when decompressed.
+    """
+    content_type = request.headers.get("Content-Type", "")
+    if content_type != JSON and not is_json(content_type):
+        raise UnreadableBody("Content type error")
+    return await unpack(request, body, limit) if "Content-Encoding" in request.headers else body
+
+
 def is_json(content_type: str) -> bool:
     """Return whether a content type is ``…/json`` or ``…/…+json``, with or without parameters."""
     main, slash, subtype = content_type.partition(";")[0].strip().lower().partition("/")
@@ -217,7 +235,11 @@ def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> No
     """
     if _is_plain(text, records):  # nearly always
         return
-    document: Any = _read(text)  # Any: JSON
+    try:
+        # Integers may have any number of digits.
+        document: Any = json.loads(text, object_pairs_hook=_Object, parse_int=len)  # Any: JSON
+    except RecursionError as error:
+        raise InvalidRecord("the JSON is nested too deeply") from error
     if isinstance(document, _Object):
         _refuse_in_record(document, "$")
     else:
@@ -243,13 +265,6 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
                 count += len(_SCORE) * len(component.scores)
     colons = text.count(b":")
     return colons == count or colons == count + text.count(_IGNORED)
-
-
-def _read(text: bytes) -> Any:  # Any: JSON
-    try:
-        return json.loads(text, object_pairs_hook=_Object, parse_int=len)  # integers may have any number of digits
-    except RecursionError as error:
-        raise InvalidRecord("the JSON is nested too deeply") from error
 
 
 def _refuse_in_record(record: _Object, place: str) -> None:

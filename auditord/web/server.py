@@ -1,8 +1,8 @@
 """The HTTP server: its parts, routes and lifecycle, from bound sockets to the last answer."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -130,8 +130,15 @@ async def serve(
     try:
         async with AsyncExitStack() as stack:
             if control is not None:
-                owned = [*plain, *paged(), *all_routes(described)]
-                await stack.enter_async_context(_serve_control(owned, metrics, api, control))
+                # A client that is cut off there can look up the effect of its request.
+                owned = [
+                    replace(each, handler=for_the_owner(each)) for each in (*plain, *paged(), *all_routes(described))
+                ]
+                alone = api.model_copy(update={"listen": (UnixListen(control, mode=0o600),), "proxies": ()})
+                limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
+                dispatcher = Dispatcher(owned, metrics, HostCheck(list_names(alone.listen, api.hosts)))
+                serving = listening(dispatcher, alone, _CONTROL_GRACE, limit, metrics.count_abort)
+                await stack.enter_async_context(serving)
             share, hosts = _sharing(api), HostCheck(list_names(api.listen, api.hosts), refused_hosts)
             if authorisation is None:
                 pages = paged()
@@ -176,17 +183,6 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
         return replace(route, handler=waiting if rate is not None else route.handler, patient=waiting)
 
     return share
-
-
-def _serve_control(
-    routes: Iterable[Route], metrics: HttpMetrics, api: ApiSection, path: Path
-) -> AbstractAsyncContextManager[Sequence[str]]:
-    """Serve the control socket. A client that is cut off there can look up the effect of its request."""
-    owned = [replace(route, handler=for_the_owner(route)) for route in routes]
-    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
-    limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
-    hosts = HostCheck(list_names(alone.listen, api.hosts))
-    return listening(Dispatcher(owned, metrics, hosts), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
 @asynccontextmanager

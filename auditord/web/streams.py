@@ -16,8 +16,8 @@ import logging
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing
 from errno import ENOSPC
 from io import FileIO
 from pathlib import Path
@@ -174,7 +174,10 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
         pages = await stack.enter_async_context(opened)
-        first, is_all = await _beginning(pages)
+        first, is_all = await _next(pages), False
+        if sum(map(len, first)) <= _SHORT:
+            more = await _next(pages)
+            first, is_all = [*first, *more], not more
         response = web.StreamResponse(headers={**headers, "Server": SERVER})
         writer = await response.prepare(request)
         if is_all and request.transport is not None and not request.transport.get_write_buffer_size():
@@ -185,7 +188,8 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             page = first
             while page:
                 if not await client.take(b"".join(page)):
-                    async with self._spill(pages, client.who) as rest:
+                    with closing(_Spilled(self.room, self.folder, client.who)) as rest:
+                        await rest.fill(pages)
                         if rest.is_whole:
                             await stack.aclose()  # frees the place and the connection for others
                         await rest.send(client)
@@ -195,25 +199,6 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             text = f"the record store failed in the middle of an answer ({error}); the client must try again"
             raise Abort("store_failed", text) from error
         return response
-
-    @asynccontextmanager
-    async def _spill(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
-        """Write the rest of the pages to a file, as far as there is room, and yield it."""
-        spilled = _Spilled(self.room, self.folder, who)
-        try:
-            await spilled.fill(pages)
-            yield spilled
-        finally:
-            spilled.close()
-
-
-async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
-    """Return the first page of rows and whether it is the last. Large pages are returned without reading ahead."""
-    first = await _next(pages)
-    if sum(map(len, first)) > _SHORT:
-        return first, False
-    more = await _next(pages)
-    return [*first, *more], not more
 
 
 async def _next(pages: Pages) -> Sequence[bytes]:
@@ -285,7 +270,7 @@ def _retrieve_error(task: "asyncio.Task[None]") -> None:
 
 
 class _Spilled:
-    """The rest of an answer in a file.
+    """The rest of an answer in a file, as far as there is room on the disk.
 
     Args:
         room: bytes on the disk.

@@ -20,7 +20,7 @@ from auditord.ingest import Ingest, Stopped, writing_roles
 from auditord.store import Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpack
+from auditord.web.bodies import BodyTooLarge, UnreadableBody
 from auditord.web.dispatch import Abort, HttpMetrics
 from auditord.web.elements import SURELY_SMALL, Decoded, decode_array
 from auditord.web.operations import Operation
@@ -29,11 +29,12 @@ from auditord.web.requests import (
     MAX_RECORD_SIZE,
     RecordsFor,
     decode_posted,
-    is_json,
+    path_for_logs,
     read_body,
     read_target,
     refuse_repeated,
     sender_of,
+    unpack_json,
 )
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Permission, Record
@@ -86,7 +87,8 @@ class ReadHandlers(msgspec.Struct, frozen=True):
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
     log.error(
-        "%s %s was answered 500, because the record store is unavailable: %s", request.method, request.raw_path, error
+        "%s %s was answered 500, because the record store is unavailable: %s",
+        *(request.method, path_for_logs(request), error),
     )
     return json_error(500, "The record store is not available; try again later.")
 
@@ -125,8 +127,7 @@ class WriteHandlers(RecordWriter):
         body = b""
         try:
             body = await read_body(request, self.max_body)
-            _require_json(request)
-            text = await unpack(request, body, self.max_body)
+            text = await unpack_json(request, body, self.max_body)
             if are_many:
                 found = await decode_array(text)
             else:
@@ -171,8 +172,7 @@ class WriteHandlers(RecordWriter):
         try:
             limit = min(self.max_body, MAX_RECORD_SIZE)
             body = await read_body(request, limit)
-            _require_json(request)
-            text = bytes(await unpack(request, body, limit))
+            text = bytes(await unpack_json(request, body, limit))
             update = decode_update(text)
             refuse_repeated(text, (update,))
             stopped = await self.ingest.stop(update, principal, provenance)
@@ -193,16 +193,11 @@ class WriteHandlers(RecordWriter):
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
 
-def _require_json(request: web.BaseRequest) -> None:
-    """Raise UnreadableBody unless the body is declared to be JSON."""
-    content_type = request.headers.get("Content-Type", "")
-    if content_type != "application/json" and not is_json(content_type):
-        raise UnreadableBody("Content type error")
-
-
 def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
     """Count and log the records that AUDITOR's asynchronous client cannot read."""
-    for record in filter(_is_large, records):
+    for record in records:
+        if len(msgspec.json.encode(record)) <= SURELY_SMALL or len(encode_record(record)) <= MAX_CLIENT_OBJECT_BYTES:
+            continue
         metrics.large_records += 1
         log.warning(
             "record '%s' has more than %d bytes of wire text: it is stored, but AUDITOR's asynchronous client "
@@ -210,10 +205,6 @@ def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
             record.record_id,
             MAX_CLIENT_OBJECT_BYTES,
         )
-
-
-def _is_large(record: Record) -> bool:
-    return len(msgspec.json.encode(record)) > SURELY_SMALL and len(encode_record(record)) > MAX_CLIENT_OBJECT_BYTES
 
 
 def _too_large(error: BodyTooLarge) -> str:

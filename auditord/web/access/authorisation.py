@@ -24,7 +24,7 @@ from auditord.web.answers import TEXT, Answer
 from auditord.web.dispatch import Handler, RefuseBrowser, Route
 from auditord.web.problems import PREFIX, Refused
 from auditord.web.requests import read_target, set_principal
-from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
+from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Principal, Role
 from auditord_hookspecs.access import Login
 
 log: Final = logging.getLogger(__name__)
@@ -126,7 +126,13 @@ class Authorisation(msgspec.Struct, frozen=True):
         for name, authenticate in self.authenticators.items():
             if only not in {None, name}:
                 continue
-            identity = await _identify(name, authenticate, credentials)
+            try:
+                identity = await authenticate(credentials)
+            except AccessRefused:
+                raise
+            except Exception as error:  # the error boundary of an authenticator: a failure refuses access
+                log.exception("authenticator %s failed; the request is refused", name)
+                raise AccessRefused(f"authenticator {name} failed") from error
             if identity is not None:
                 shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
                 # Roles missing in the configuration (a token may be older) allow nothing.
@@ -134,16 +140,6 @@ class Authorisation(msgspec.Struct, frozen=True):
                 return Principal(f"{name}:{shown}", roles, identity.user)
         has_any = credentials != Credentials(credentials.address)
         raise AccessRefused("no authenticator recognises these credentials" if has_any else "there are no credentials")
-
-
-async def _identify(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:
-    try:
-        return await authenticate(credentials)
-    except AccessRefused:
-        raise
-    except Exception as error:  # the error boundary of an authenticator: a failure refuses access
-        log.exception("authenticator %s failed; the request is refused", name)
-        raise AccessRefused(f"authenticator {name} failed") from error
 
 
 @dataclass(eq=False, kw_only=True)
@@ -167,22 +163,17 @@ async def open_authorisation(
         opened: dict[str, Authenticate] = {}
         for name, config in enabled.items():
             context = HostAuthenticatorContext(name, kind_of(config), now, state_dir=configuration.state_dir)
-            opened[name] = await _open(stack, hooks, name, config, context)
+            opening = hooks.kinds.authenticators[kind_of(config)].open(config, context)
+            try:
+                opened[name] = await stack.enter_async_context(opening)
+            except (ValueError, OSError) as error:
+                raise ConfigurationError(f"authenticators.{name} cannot be opened: {error}") from error
         if not opened:
             yield None
             return
         length, root = configuration.access.session_length, configuration.ui.root_path or "/"
         sessions = open_sessions(configuration.state_dir, length, root, now)
         yield Authorisation(opened, configuration.access.known_roles(), sessions)
-
-
-async def _open(
-    stack: AsyncExitStack, hooks: Hooks, name: str, config: InstanceConfig, context: HostAuthenticatorContext
-) -> Authenticate:
-    try:
-        return await stack.enter_async_context(hooks.kinds.authenticators[kind_of(config)].open(config, context))
-    except (ValueError, OSError) as error:
-        raise ConfigurationError(f"authenticators.{name} cannot be opened: {error}") from error
 
 
 def refusal(request: web.BaseRequest, *, known: bool) -> Answer:
@@ -217,21 +208,15 @@ def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
     """Wrap a handler so that each request of a client with an expired certificate is refused."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        end = _end(request)
-        if end is None or now() <= end:
+        tls: Any = request.transport and request.transport.get_extra_info("ssl_object")  # Any: of a loop
+        der: bytes | None = tls and tls.getpeercert(binary_form=True)
+        if not der:
+            return await handler(request)
+        from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, only with TLS
+
+        if now() <= (end := end_of(der)):
             return await handler(request)
         audit.log_refusal(request, None, f"the client's certificate expired at {end.isoformat()}")
         return refusal(request, known=False)
 
     return answer
-
-
-def _end(request: web.BaseRequest) -> datetime | None:
-    """Return when the connection's client certificate expires; None without a certificate."""
-    tls: Any = None if request.transport is None else request.transport.get_extra_info("ssl_object")  # Any: of a loop
-    der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
-    if not der:
-        return None
-    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, only with TLS
-
-    return end_of(der)

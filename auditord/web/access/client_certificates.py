@@ -27,11 +27,16 @@ def certificate_of(der: bytes) -> Certificate:
         value = str(each.value)
         escaped = value.replace("/", "\\/") if "=" in value else value
         grid_subject += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
+    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
+    try:
+        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        others = x509.SubjectAlternativeName([])
     return Certificate(
         common_names=tuple(str(name.value) for name in names),
         subject=subject.rfc4514_string(_MAIL_NAMES),
         grid_subject=grid_subject,
-        alternative_names=_alternative_names(certificate),
+        alternative_names=tuple(name for kind in kinds for name in others.get_values_for_type(kind)),
     )
 
 
@@ -39,12 +44,3 @@ def certificate_of(der: bytes) -> Certificate:
 def end_of(der: bytes) -> datetime:
     """Return when a certificate expires."""
     return x509.load_der_x509_certificate(der).not_valid_after_utc
-
-
-def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
-    return tuple(name for kind in kinds for name in found.get_values_for_type(kind))

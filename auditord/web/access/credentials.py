@@ -36,7 +36,14 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
         address = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
     else:
         address = None if request.remote == UNKNOWN else request.remote
-    if (token := _token(request)) is not None or passed_on:
+    token = None
+    if given := request.headers.getall("Authorization", []):
+        scheme, _, token = given[0].partition(" ")
+        token = token.strip()
+        fits = 0 < len(token) <= LONGEST_TOKEN and token.isascii()
+        if len(given) > 1 or scheme.lower() != "bearer" or not fits:
+            raise AccessRefused("the header Authorization has no bearer token")
+    if token is not None or passed_on:
         return Credentials(address, token=token)
     if (tls := request.transport.get_extra_info("ssl_object")) is not None:
         return Credentials(address, certificate=_read_certificate(tls))
@@ -56,29 +63,14 @@ def _read_certificate(tls: Any) -> Certificate | None:  # Any: the SSLObject of 
         raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
 
 
-def _token(request: web.BaseRequest) -> str | None:
-    given = request.headers.getall("Authorization", [])
-    if not given:
-        return None
-    scheme, _, token = given[0].partition(" ")
-    fits = 0 < len(token.strip()) <= LONGEST_TOKEN and token.isascii()
-    if len(given) > 1 or scheme.lower() != "bearer" or not fits:
-        raise AccessRefused("the header Authorization has no bearer token")
-    return token.strip()
-
-
 def unix_peer(request: web.BaseRequest) -> UnixPeer | None:
     """Return the process at the other end of a unix socket; None for other connections."""
     sock = None if request.transport is None else request.transport.get_extra_info("socket")
     if sock is None or sock.family != socket.AF_UNIX:
         return None
     _, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return UnixPeer(uid, gid, _groups(sock))
-
-
-def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends of one
     try:
         data: bytes = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
     except OSError:  # an old kernel or too many groups: only the primary group counts
-        return frozenset()
-    return frozenset(struct.unpack(f"{len(data) // 4}I", data))
+        data = b""
+    return UnixPeer(uid, gid, frozenset(struct.unpack(f"{len(data) // 4}I", data)))

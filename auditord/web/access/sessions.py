@@ -205,7 +205,8 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
     try:
         if path.exists():
             kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-            _require_key(kept.key)
+            if len(urlsafe_b64decode(kept.key)) != _KEY_BYTES:
+                raise ValueError(f"the key does not have {_KEY_BYTES} bytes")  # noqa: TRY301 told with its file below
         else:
             kept = _Kept(urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
             replace_private(path, msgspec.json.encode(kept))
@@ -213,8 +214,3 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
         text = f"the session key in {path} cannot be used: {error}: remove the file; users then have to log in again"
         raise ConfigurationError(text) from error
     return Sessions(path, kept, length, root, now)
-
-
-def _require_key(key: str) -> None:
-    if len(urlsafe_b64decode(key)) != _KEY_BYTES:
-        raise ValueError(f"it does not have {_KEY_BYTES} bytes")

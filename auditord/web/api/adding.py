@@ -5,14 +5,13 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.ingest import QUEUED, Forbidden, Outcome
+from auditord.ingest import QUEUED, Forbidden
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.access import audit
 from auditord.web.answers import JSON, json_answer, sendable
@@ -85,6 +84,11 @@ class VerdictList:
         """Return the summary for the client."""
         return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
+    @property
+    def handled(self) -> Verdicts | None:
+        """The summary; None before the first verdict."""
+        return self.sum_up() if len(self) else None
+
     def _is_listed(self, verdict: Verdict) -> bool:
         return self._choice != "failed" or verdict.verdict not in ACCEPTED
 
@@ -153,8 +157,23 @@ class AddHandler(RecordWriter):
             async with aclosing(elements), aclosing(_batches(elements)) as batches:
                 async for batch in batches:
                     await self._handle(request, batch, verdicts)
-        except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
-            raise _make_refusal(error, verdicts, self.max_body) from error
+        except NoArray as error:
+            raise Refused(
+                400,
+                f"the body is not a JSON array: {error}",
+                parameter="body",
+                remedy=f"send an array of records, or one per line as {NDJSON}",
+                handled=verdicts.handled,
+            ) from error
+        except UnreadableBody as error:
+            raise Refused(415, str(error), parameter="Content-Encoding", handled=verdicts.handled) from error
+        except TooLong as error:
+            remedy = "shorten the meta or components of this record: the limit of a record cannot be configured"
+            raise Refused(413, str(error), parameter="body", remedy=remedy, handled=verdicts.handled) from error
+        except BodyTooLarge as error:
+            remedy = "send fewer records at once, or raise api.max_body"
+            detail = f"the body is too large ({error}); the limit is {self.max_body} bytes"
+            raise Refused(413, detail, parameter="body", remedy=remedy, handled=verdicts.handled) from error
         except StoreUnavailable as error:
             log.warning("POST /api/v1/records: neither store nor spool can write (%s): check the disk", error)
             handled = counted(len(verdicts), "record was", "records were")
@@ -172,58 +191,37 @@ class AddHandler(RecordWriter):
             detail = f"more than {MAX_INVALID} elements are not valid records; the rest was ignored"
             remedy = "see the reasons, fix the source, and post everything again: stored records stay unchanged"
             raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.sum_up())
-        part = _Part()
+        records, positions, found = list[Record](), list[int](), list[Verdict]()
         for position, text in enumerate(batch, start=len(verdicts)):
             try:
-                part.records.append(decode_posted(text))
-                part.positions.append(position)
+                records.append(decode_posted(text))
+                positions.append(position)
             except InvalidRecord as error:
                 try:
                     readable_id = msgspec.json.decode(text, type=_Named).record_id
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     readable_id = None
-                part.invalid.append(Verdict(position, "invalid", readable_id, sendable(str(error))))
+                found.append(Verdict(position, "invalid", readable_id, sendable(str(error))))
             if position % _BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
         principal, provenance = sender_of(request, self.now())
-        outcomes = await self.ingest.accept(
-            part.records, principal, provenance, atomic=False, duplicates=self.duplicates
-        )
+        outcomes = await self.ingest.accept(records, principal, provenance, atomic=False, duplicates=self.duplicates)
         forbidden = [outcome for outcome in outcomes if isinstance(outcome, Forbidden)]
         if forbidden:
             others = f", and so have {len(forbidden) - 1} more" if len(forbidden) > 1 else ""
             audit.log_refusal(request, provenance.principal, f"{forbidden[0]}{others}")
-        report_large(part.records, self.metrics)
-        verdicts.add(part.with_verdicts(outcomes))
-
-
-@dataclass(slots=True)
-class _Part:
-    """A batch of a request's records, with their positions in the request."""
-
-    records: list[Record] = field(default_factory=list[Record])
-    positions: list[int] = field(default_factory=list[int])
-    invalid: list[Verdict] = field(default_factory=list[Verdict])
-
-    def with_verdicts(self, outcomes: Sequence[Outcome]) -> Sequence[Verdict]:
-        """Return a verdict per record, in the order of the request."""
-        classified = [
-            _verdict(position, record.record_id, outcome)
-            for position, record, outcome in zip(self.positions, self.records, outcomes, strict=True)
-        ]
-        return sorted([*classified, *self.invalid], key=lambda verdict: verdict.position)
-
-
-def _verdict(position: int, record_id: str, outcome: Outcome) -> Verdict:
-    match outcome:
-        case InvalidRecord():
-            return Verdict(position, "invalid", record_id, sendable(str(outcome)))
-        case StoreVerdict.EXISTS:
-            return Verdict(position, outcome.value, record_id, _EXISTS)
-        case Forbidden():
-            return Verdict(position, "forbidden", record_id, _FORBIDDEN)
-        case _:
-            return Verdict(position, outcome.value, record_id)
+        report_large(records, self.metrics)
+        for position, record, outcome in zip(positions, records, outcomes, strict=True):
+            match outcome:
+                case InvalidRecord():
+                    verdict = Verdict(position, "invalid", record.record_id, sendable(str(outcome)))
+                case Forbidden():
+                    verdict = Verdict(position, "forbidden", record.record_id, _FORBIDDEN)
+                case _:
+                    reason = _EXISTS if outcome is StoreVerdict.EXISTS else None
+                    verdict = Verdict(position, outcome.value, record.record_id, reason)
+            found.append(verdict)
+        verdicts.add(sorted(found, key=lambda verdict: verdict.position))
 
 
 async def _split_lines(pieces: AsyncGenerator[bytes, None]) -> _Elements:
@@ -254,22 +252,3 @@ async def _batches(elements: _Elements) -> AsyncGenerator[Sequence[bytes], None]
                 batch, size = [], 0
     if batch:
         yield batch
-
-
-def _make_refusal(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
-    handled = verdicts.sum_up() if len(verdicts) else None
-    match error:
-        case NoArray():
-            remedy = f"send an array of records, or one per line as {NDJSON}"
-            return Refused(
-                400, f"the body is not a JSON array: {error}", parameter="body", remedy=remedy, handled=handled
-            )
-        case UnreadableBody():
-            return Refused(415, str(error), parameter="Content-Encoding", handled=handled)
-        case TooLong():
-            remedy = "shorten the meta or components of this record: the limit of a record cannot be configured"
-            return Refused(413, str(error), parameter="body", remedy=remedy, handled=handled)
-        case _:
-            remedy = "send fewer records at once, or raise api.max_body"
-            detail = f"the body is too large ({error}); the limit is {limit} bytes"
-            return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)

@@ -1,6 +1,6 @@
 """Descriptions of the API, generated from the declarations of its calls: OpenAPI 3.1 and the manual's reference."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from http import HTTPStatus
 from inspect import cleandoc
@@ -13,7 +13,7 @@ from auditord import __version__
 from auditord.web.answers import json_answer
 from auditord.web.api.handlers import API, WIRE
 from auditord.web.dispatch import Handler
-from auditord.web.operations import Operation, Parameter, Shape, list_operations
+from auditord.web.operations import Operation, Shape, list_operations
 from auditord.web.problem_shapes import Problem
 from auditord.web.problems import PROBLEM
 
@@ -90,10 +90,16 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
     paths: dict[str, dict[str, Any]] = {}
     for operation in known:
         problems = sorted({*operation.problems, 401, 403})
+        parameters = list[dict[str, Any]]()
+        for each in operation.parameters:
+            place: dict[str, Any] = {"in": "path", "required": True} if each.in_path else {"in": "query"}
+            if each.deep:
+                place |= {"style": "deepObject", "explode": True}
+            parameters.append({"name": each.name, "description": each.description, "schema": each.schema, **place})
         call: dict[str, Any] = {
             "operationId": operation.name,
             "summary": operation.summary,
-            "parameters": [_parameter(each) for each in operation.parameters],
+            "parameters": parameters,
             "responses": {
                 **{str(status): _content(status, shapes) for status, shapes in operation.answers.items()},
                 **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
@@ -112,6 +118,11 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
         for shape in media.values()
     ]
     _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
+    for name in MEMBERS.keys() & components.keys():
+        schema, words = components[name], MEMBERS[name]
+        schema["description"] = cleandoc(schema.get("description", "")).partition("\n\n")[0]
+        for member, each in schema["properties"].items():
+            each["description"] = words[member]
     return {
         "openapi": "3.1.0",
         "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION},
@@ -119,7 +130,7 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
         "security": [{}, {"token": []}, {"certificate": []}],
         "paths": paths,
         "components": {
-            "schemas": {name: _add_descriptions(name, schema) for name, schema in components.items()},
+            "schemas": components,
             "securitySchemes": _LOGINS,
         },
     }
@@ -136,13 +147,6 @@ def answering(operations: Iterable[Operation]) -> Handler:
     return handler
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:  # Any: JSON
-    place: dict[str, Any] = {"in": "path", "required": True} if parameter.in_path else {"in": "query"}
-    if parameter.deep:
-        place |= {"style": "deepObject", "explode": True}
-    return {"name": parameter.name, "description": parameter.description, "schema": parameter.schema, **place}
-
-
 def _content(status: int, shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
     return {"description": HTTPStatus(status).phrase, "content": _media(shapes)}
 
@@ -153,19 +157,6 @@ def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
         (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
         described[media] = {"schema": schema}
     return described
-
-
-def _add_descriptions(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Return a schema with the descriptions of :data:`MEMBERS`."""
-    words = MEMBERS.get(name)
-    if words is None:
-        return schema
-    properties = {member: {**each, "description": words[member]} for member, each in schema["properties"].items()}
-    return {
-        **schema,
-        "description": cleandoc(schema.get("description", "")).partition("\n\n")[0],
-        "properties": properties,
-    }
 
 
 _BEGINNING: Final = """\
@@ -184,21 +175,19 @@ _OWN: Final = f"""\
 
 def markdown() -> str:
     """Return the manual's reference of all routes, as Markdown."""
-    wire = [
-        f"| `{each.method} {each.path}` | {each.permission.value if each.permission else ''} | {each.summary} |"
-        for each in list_operations(WIRE)
-    ]
-    return "\n".join([_BEGINNING, *wire, _OWN, *(line for each in list_operations(API) for line in _lines(each))])
+    lines = [_BEGINNING]
+    for each in list_operations(WIRE):
+        permission = each.permission.value if each.permission else ""
+        lines.append(f"| `{each.method} {each.path}` | {permission} | {each.summary} |")
+    lines.append(_OWN)
+    for each in list_operations(API):
+        guarded = ", and without authenticators, the control socket" if each.guarded else ""
+        lines += (f"### {each.method} {each.path}", "", each.summary, "", _needs(each, guarded), "")
+        lines += (f"- `{parameter.name}`: {parameter.description}" for parameter in each.parameters)
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _needs(operation: Operation, otherwise: str = "") -> str:
     permission = operation.permission
     return "Needs no permission." if permission is None else f"Needs the permission {permission.value}{otherwise}."
-
-
-def _lines(operation: Operation) -> Iterator[str]:
-    guarded = ", and without authenticators, the control socket" if operation.guarded else ""
-    yield from (f"### {operation.method} {operation.path}", "", operation.summary, "")
-    yield from (_needs(operation, guarded), "")
-    yield from (f"- `{each.name}`: {each.description}" for each in operation.parameters)
-    yield ""

@@ -9,8 +9,8 @@ Pages are in the order of start times, because a stop time may change between tw
 the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -184,28 +184,23 @@ def read_listing(raw: str, accept: str) -> Listing:
         limit = LIMIT.read("limit", given.get("limit", ()))
     with about("include"):
         released = INCLUDE.read("include", given.get("include", ())) is not None
-    # The cursor first: SQLite uses the first bound for the index lookup, and only filters by the others.
-    conditions = [*_behind(given.get("cursor", ()), order), *read_conditions(given, FILTERS)]
+    conditions = list[Condition]()
+    with about("cursor"):
+        if (text := scalar("cursor", given.get("cursor", ()))) is not None:
+            moment, comma, record_id = text.partition(",")
+            if not comma:
+                raise InvalidQuery("a cursor is a start time and a record id, such as 2026-01-31T12:00:00Z,slurm-17")
+            check_name(record_id)
+            after = Comparison.LT if order.descending and has_pages else Comparison.GT
+            conditions.append(PlaceCompares(after, parse_time(moment), record_id))
+    # Behind the cursor: SQLite uses the first bound for the index lookup, and only filters by the others.
+    conditions += read_conditions(given, FILTERS)
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
     return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, released), form, page, raw, is_lake(given))
 
 
-def _behind(given: Given, order: Order) -> Iterator[Condition]:
-    """Yield the condition for the records after the cursor in the order of start times, for any sort order."""
-    with about("cursor"):
-        text = scalar("cursor", given)
-        if text is None:
-            return
-        moment, comma, record_id = text.partition(",")
-        if not comma:
-            raise InvalidQuery("a cursor is a start time and a record id, such as 2026-01-31T12:00:00Z,slurm-17")
-        check_name(record_id)
-        backwards = order.descending and order.field is SortField.START
-        yield PlaceCompares(Comparison.LT if backwards else Comparison.GT, parse_time(moment), record_id)
-
-
-def _open(name: str, given: Given) -> Iterator[Condition]:
+def _is_open(name: str, given: Given) -> Iterator[Condition]:
     if (word := _TRUE_OR_FALSE.read(name, given)) is not None:
         yield IsOpen() if word == "true" else TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
 
@@ -240,7 +235,7 @@ def _metas(name: str, given: Given) -> Iterator[Condition]:
 FILTERS: Final[Mapping[str, ConditionReader]] = {
     **CONDITIONS,
     "meta": _metas,
-    "open": _open,
+    "open": _is_open,
     "implausible": _implausible,
 }
 """The parameters that select records."""
@@ -305,47 +300,31 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        if not listing.of_lake:
-            open_pages = self.records(request).stream(listing.query)
-        else:
-            if self.lake.is_of_many and listing.format == "json":
-                raise Refused(
-                    400,
-                    "the lake has records of several daemons, and a page cannot end between two with one id",
-                    parameter="format",
-                    remedy="request lines: format=ndjson",
-                )
-            open_pages = self._in_lake(request, listing)
-        parts = _parts(open_pages, listing, target.path)
+        if listing.of_lake and self.lake.is_of_many and listing.format == "json":
+            raise Refused(
+                400,
+                "the lake has records of several daemons, and a page cannot end between two with one id",
+                parameter="format",
+                remedy="request lines: format=ndjson",
+            )
+        parts = self._open(request, listing, target.path)
         return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
 
     @asynccontextmanager
-    async def _in_lake(self, request: web.BaseRequest, listing: Listing) -> AsyncGenerator[Pages, None]:
+    async def _open(self, request: web.BaseRequest, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
         async with AsyncExitStack() as stack:
-            with self.lake.faults():
-                pages = await stack.enter_async_context(self.lake.records(request).stream(listing.query))
-            yield pages
+            records = self.lake.records(request) if listing.of_lake else self.records(request)
+            with self.lake.faults() if listing.of_lake else nullcontext():
+                pages = await stack.enter_async_context(records.stream(listing.query))
+            yield await stack.enter_async_context(aclosing(_format(pages, listing, path)))
 
 
-@asynccontextmanager
-async def _parts(
-    opened: AbstractAsyncContextManager[Pages], listing: Listing, path: str
-) -> AsyncGenerator[Pages, None]:
-    async with opened as pages:
-        parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, path)
-        async with aclosing(parts):
-            yield parts
-
-
-async def _lines(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Sequence[bytes], None]:
-    async for page in pages:
-        yield [piece for document in page for piece in (document, b"\n")]
-
-
-async def _envelope(
-    pages: AsyncIterator[Sequence[bytes]], listing: Listing, path: str
-) -> AsyncGenerator[Sequence[bytes], None]:
-    """Yield an object with the records and, if the query returns one record more than a page, the URL of the next."""
+async def _format(pages: Pages, listing: Listing, path: str) -> AsyncGenerator[Sequence[bytes], None]:
+    """Yield lines; or one object with the records and, if there is one more than fits a page, the next page's URL."""
+    if listing.format == "ndjson":
+        async for page in pages:
+            yield [piece for document in page for piece in (document, b"\n")]
+        return
     left, last, begin, following = listing.page, b"", b'{"records":[', None
     async for page in pages:
         fitting = page[:left]

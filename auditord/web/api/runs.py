@@ -1,6 +1,7 @@
 """``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported as lines of JSON."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Final
 
 import anyio
@@ -202,10 +203,7 @@ class RunHandler(msgspec.Struct, frozen=True):
             wanted = run_request(instance, body)
         except (msgspec.DecodeError, InvalidRecord) as error:
             raise Refused(400, str(error), parameter="body", remedy="see RunWanted in /openapi.json") from error
-        return await _stream(request, lambda lines: self._run(wanted, lines))
-
-    async def _run(self, wanted: RunRequest, lines: EventLines) -> RunEvent:
-        return RunEvent(report=await self.actions.run(wanted, lines))
+        return await _stream(request, partial(self.actions.run, wanted))
 
     @Operation(
         "POST",
@@ -227,13 +225,12 @@ class RunHandler(msgspec.Struct, frozen=True):
             asked = wanted.request(instance)
         except (msgspec.ValidationError, InvalidRecord) as error:
             raise Refused(400, str(error), parameter="body", remedy="see AuditWanted in /openapi.json") from error
-        return await _stream(request, lambda lines: self._audit(asked, lines))
-
-    async def _audit(self, wanted: AuditRequest, lines: EventLines) -> RunEvent:
-        return RunEvent(audit=await self.actions.audit(wanted, lines))
+        return await _stream(request, partial(self.actions.audit, asked))
 
 
-async def _stream(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
+async def _stream(
+    request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunReport | AuditReport]]
+) -> web.StreamResponse:
     """Stream the lines of a run or an audit. A client that disconnects ends it, but stored records stay.
 
     Raises:
@@ -243,7 +240,8 @@ async def _stream(request: web.BaseRequest, work: Callable[[EventLines], Awaitab
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(lines.keep_alive)
-            await lines.finish(await work(lines))
+            done = await work(lines)
+            await lines.finish(RunEvent(report=done) if isinstance(done, RunReport) else RunEvent(audit=done))
             group.cancel_scope.cancel()
     except ExceptionGroup as failed:
         match failed.exceptions[0]:

@@ -67,7 +67,11 @@ class StatusHandlers(msgspec.Struct, frozen=True):
 
     async def instance_states(self) -> list[Instance]:
         """Return the state of every instance, disabled ones last."""
-        last, held = await self.spool.last_runs(), await self._turns()
+        last = await self.spool.last_runs()
+        try:
+            held = {turn.task: turn for turn in await self.ingest.store.turns()}
+        except StoreUnavailable:  # the health report shows it
+            held = dict[str, memory.HeldTurn]()
         known = [
             _instance(task, () if task.section == "senders" else last.get(task.task, ()), held, enabled=True)
             for task in self.health.tasks()
@@ -114,12 +118,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
             failing=failing,
             refused_hosts=sorted(self.health.refused_hosts),
         )
-
-    async def _turns(self) -> _Turns:
-        try:
-            return {turn.task: turn for turn in await self.ingest.store.turns()}
-        except StoreUnavailable:  # the health report shows it
-            return {}
 
     async def _count(self, name: str) -> int | None:
         try:

@@ -4,7 +4,7 @@
 once more than the query string requires: ``a:b`` is written ``a%253Ab``.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -169,14 +169,6 @@ def read_sums_query(raw: str) -> SumsQuery:
     return SumsQuery(query, tuple(names), is_lake(given))
 
 
-def _dimension(text: str) -> aggregates.Dimension:
-    form, _, rest = text.partition(":")
-    reader = _DIMENSIONS.get(form)
-    if reader is None or not rest:
-        raise InvalidQuery(f"cannot group by '{text[:60]}', expected {FORMS}")
-    return reader(rest)
-
-
 def _name(text: str) -> str:
     try:
         name = unquote(text, errors="strict")
@@ -186,26 +178,34 @@ def _name(text: str) -> str:
     return name
 
 
-def _meta(keys: Sequence[str]) -> aggregates.MetaValue:
-    if len(keys) > MOST_KEYS:
-        raise InvalidQuery(f"'meta' has {len(keys)} keys in one dimension; at most {MOST_KEYS} are allowed")
-    return aggregates.MetaValue(*map(_name, keys))
-
-
-def _score(text: str) -> aggregates.ScoreValue:
-    component, colon, score = text.partition(":")
-    if not colon:
-        raise InvalidQuery("write a score as score:component:score")
-    return aggregates.ScoreValue(_name(component), _name(score))
-
-
-def _excess(text: str) -> aggregates.ExceedsRuntime:
-    component, _, rest = text.partition(":")
-    factor, colon, per = rest.partition(":")
-    try:
-        return aggregates.ExceedsRuntime(_name(component), Decimal(factor), _name(per) if colon else None)
-    except (ArithmeticError, ValueError) as error:
-        raise InvalidQuery(f"'{text[:60]}' is not a component and a factor: {error}") from error
+def _dimension(text: str) -> aggregates.Dimension:
+    form, _, rest = text.partition(":")
+    match form if rest else "":
+        case "meta":
+            keys = rest.split("|")
+            if len(keys) > MOST_KEYS:
+                raise InvalidQuery(f"'meta' has {len(keys)} keys in one dimension; at most {MOST_KEYS} are allowed")
+            return aggregates.MetaValue(*map(_name, keys))
+        case "amount":
+            return aggregates.ComponentAmount(_name(rest))
+        case "has":
+            return aggregates.ComponentPresent(_name(rest))
+        case "exceeds":
+            component, _, limit = rest.partition(":")
+            factor, colon, per = limit.partition(":")
+            try:
+                return aggregates.ExceedsRuntime(_name(component), Decimal(factor), _name(per) if colon else None)
+            except (ArithmeticError, ValueError) as error:
+                raise InvalidQuery(f"'{rest[:60]}' is not a component and a factor: {error}") from error
+        case "score":
+            component, colon, score = rest.partition(":")
+            if not colon:
+                raise InvalidQuery("write a score as score:component:score")
+            return aggregates.ScoreValue(_name(component), _name(score))
+        case "start" | "stop":
+            return _period(TimeField(f"{form}_time"), rest)
+        case _:
+            raise InvalidQuery(f"cannot group by '{text[:60]}', expected {FORMS}")
 
 
 def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
@@ -219,17 +219,6 @@ def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
         return aggregates.CalendarPeriod(unit, field, zone or UTC_NAME)
     except ValueError as error:
         raise InvalidQuery(str(error)) from error
-
-
-_DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {
-    "meta": lambda text: _meta(text.split("|")),
-    "amount": lambda text: aggregates.ComponentAmount(_name(text)),
-    "has": lambda text: aggregates.ComponentPresent(_name(text)),
-    "exceeds": _excess,
-    "score": _score,
-    "start": lambda text: _period(TimeField.START, text),
-    "stop": lambda text: _period(TimeField.STOP, text),
-}
 
 
 def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
@@ -294,19 +283,18 @@ class SumsHandler(msgspec.Struct, frozen=True):
 
 
 def _write_groups(asked: SumsQuery, groups: Sequence[aggregates.Group]) -> bytes:
-    return b",".join([msgspec.json.encode(_group(asked, each)) for each in groups])
-
-
-def _group(asked: SumsQuery, group: aggregates.Group) -> GroupSums:
-    names = [usage.component for usage in asked.query.usage]
-    return GroupSums(
-        key=dict(zip(asked.by, map(_key_value, group.key), strict=True)),
-        records=group.records,
-        runtime=group.runtime,
-        first_stop=format_time(group.first_stop),
-        last_stop=format_time(group.last_stop),
-        usage=dict(zip(names, map(_usage, group.usage), strict=True)),
-    )
+    names, written = [usage.component for usage in asked.query.usage], list[bytes]()
+    for group in groups:
+        sums = GroupSums(
+            key=dict(zip(asked.by, map(_key_value, group.key), strict=True)),
+            records=group.records,
+            runtime=group.runtime,
+            first_stop=format_time(group.first_stop),
+            last_stop=format_time(group.last_stop),
+            usage=dict(zip(names, map(_usage, group.usage), strict=True)),
+        )
+        written.append(msgspec.json.encode(sums))
+    return b",".join(written)
 
 
 def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
@@ -320,18 +308,16 @@ def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
 
 
 def _usage(usage: aggregates.UsageSums) -> UsedComponent:
-    scores = {name: _format_scores(sums) for name, sums in usage.scores.items()}
+    scores = dict[str, ScoredAmounts]()
+    for name, sums in usage.scores.items():
+        unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
+        scored = {value: each for value, each in sums.by_value.items() if value is not None}
+        by_value = [
+            ScoreValueAmounts(_format(value), scored[value].amount, scored[value].amount_runtime)
+            for value in sorted(scored)
+        ]
+        scores[name] = ScoredAmounts(_format(sums.amount), _format(sums.amount_runtime), unscored, by_value)
     return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores, usage.known)
-
-
-def _format_scores(sums: aggregates.ScoreSums) -> ScoredAmounts:
-    unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
-    scored = {value: each for value, each in sums.by_value.items() if value is not None}
-    by_value = [
-        ScoreValueAmounts(_format(value), scored[value].amount, scored[value].amount_runtime)
-        for value in sorted(scored)
-    ]
-    return ScoredAmounts(_format(sums.amount), _format(sums.amount_runtime), unscored, by_value)
 
 
 def _format(number: Decimal) -> str:
