@@ -305,11 +305,17 @@ def has_implausible(report: Report) -> bool:
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 
 
+def limits_of_size(label: str) -> tuple[int, int | None]:
+    """Return the least and the most cores of a class of job sizes; None for no limit."""
+    least, _, most = label.rstrip("+").partition("-")
+    return int(least), None if label.endswith("+") else int(most or least)
+
+
 def place_of(question: Question, labels: Labels, total: Cell) -> tuple[float, Sequence[str]]:
     """Return the sort key of a row: the largest comes first, but job sizes in their order."""
     if question.groups == (SIZE,):
         (label,) = labels
-        return (-1 if label is None else int(label.rstrip("+").split("-")[0])), ()
+        return (-1 if label is None else limits_of_size(label)[0]), ()
     largest = -nearest_float(total[0].value or Fraction(0))  # comparing fractions takes ten times as long
     return largest, [label or "" for label in labels]
 

@@ -28,6 +28,7 @@ from auditord.reporting.pledges import Pledge, sum_pledges
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
+from auditord.store.rollups.scope import scope_of
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
@@ -39,7 +40,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, client_key, principal_of
 from auditord_hookspecs import AggregateQuery, Aggregates, Permission, Record, RecordQuery, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit, nearest_float
-from auditord_hookspecs.query import AllOf, Window
+from auditord_hookspecs.query import AllOf, Condition, Window
 from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
@@ -195,6 +196,18 @@ class Figures(msgspec.Struct, frozen=True):
         async with self.places.one(client_key(request)), self.records(request).stream(query) as pages:
             documents = [document async for page in pages for document in page]
         return await self.places.run(lambda: list(map(decode_record, documents)))
+
+    async def count(self, request: web.BaseRequest, where: Condition) -> int | None:
+        """Return how many records meet a condition; None if roll-ups cannot tell, since a count would read them all."""
+        principal = principal_of(request)
+        restriction = None if principal is None else principal.visible()
+        scope = scope_of(AggregateQuery(AllOf((where, restriction or AllOf()))))
+        if scope is None:
+            return None
+        is_of_stopped = scope.first is not None or scope.last is not None
+        query = AggregateQuery(where, as_of=None if is_of_stopped else self.now())
+        async with self.places.few(client_key(request), self.records(request).aggregate, query) as found:
+            return sum(each.records for each in found.groups)
 
     async def rows_and_bins(
         self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS
@@ -371,10 +384,11 @@ class Charts(msgspec.Struct, frozen=True):
             ranked: list[tuple[str, str, Mark]] = []
             for row in report.rows[:_RANKED]:
                 name, value = row.name or "All", row.total[0].value
-                narrowed = view.of_row(report.question, row.labels)
-                link = self.path(narrowed.url(USAGE)) if narrowed is not None and row.labels else None
+                link = view.link_of_row(report.question, row.labels)
                 figure, size = format_figure(row.total[0], measure.unit), nearest_float(value or Fraction(0))
-                ranked.append((name, figure, Mark(size, f"{name}: {figure} {measure.unit}".strip(), link)))
+                ranked.append(
+                    (name, figure, Mark(size, f"{name}: {figure} {measure.unit}".strip(), link and self.path(link)))
+                )
             return charts.ranking(measure.title, ranked)
         if view.chart == "days":
             return heat_map(measure.title, self._days(report, view, bins), measure.unit)

@@ -104,7 +104,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         zone = now.tzinfo or UTC
         listing = self.query(view, pieces, now)
         query, order = listing.query, listing.query.order
-        unpaged = "&".join([piece for piece in pieces if name_of(piece) not in {"cursor", "limit"}])
+        unpaged = [piece for piece in pieces if name_of(piece) not in {"cursor", "limit"}]
         found = await self.figures.read(request, query)
         rows, keys = found[: listing.page], self.figures.keys
         following = longer = None
@@ -112,6 +112,10 @@ class JobsPages(msgspec.Struct, frozen=True):
             following = _url(set_parameter(pieces, "cursor", cursor(rows[-1])))
         elif len(found) > listing.page:
             longer = _url(set_parameter(pieces, "limit", str(MOST_ROWS)))
+        has_released, is_first = (await self.store.lake_state()).records > 0, "cursor" not in map(name_of, pieces)
+        count = len(found) if is_first and len(found) <= listing.page else None
+        if count is None and not has_released:  # else it would read the lake
+            count = await self.figures.count(request, self.query(view, unpaged, now).query.where)
         orders: dict[str, tuple[str, str]] = {}
         for column, field in _SORTED.items():
             is_it = order.field is field
@@ -124,7 +128,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "known": _COLUMNS,
             "offered": await self.suggestions.offer(request),
             "keys": keys,
-            "first": _url(set_parameter(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
+            "first": None if is_first else _url(set_parameter(pieces, "cursor", None)),
             "next": following,
             "longer": longer,
             "orders": orders,
@@ -132,11 +136,12 @@ class JobsPages(msgspec.Struct, frozen=True):
             "latest_first": order.descending,
             "limit": listing.page,
             "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
-            "has_released": (await self.store.lake_state()).records > 0,
+            "has_released": has_released,
+            "count": count,
             "released": query.released,
             "periods": PERIODS,
             "usage": view.usage(),
-            "files": [(name, f"{PATH}.{form}?{unpaged}") for form, name in LIST_FORMS.items()],
+            "files": [(name, f"{PATH}.{form}?{'&'.join(unpaged)}") for form, name in LIST_FORMS.items()],
         }
         navigation = self.visitors.navigation(request, PATH)
 

@@ -18,9 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
-from auditord.reporting.measures import DEFAULT_SCORE
+from auditord.reporting.measures import CORES, DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, check_day
 from auditord.reporting.questions import SIZE
+from auditord.reporting.report import limits_of_size
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing, read_where
@@ -248,10 +249,26 @@ class View(msgspec.Struct, frozen=True):
         """Return the view of the records of one row; None if no filter selects them."""
         view = self
         for name, label in zip(question.groups, labels, strict=True):
-            if name == SIZE:
+            if name != SIZE:
+                view = view.narrow(name, label, question.keys)
+                continue
+            if label is None:
                 return None
-            view = view.narrow(name, label, question.keys)
+            least, most = limits_of_size(label)
+            added = [f"component[{CORES}][gte]={least}"] if least > 1 else []  # jobs without cores are of size 1
+            added += [] if most is None else [f"component[{CORES}][lte]={most}"]
+            others = [each for each in view.conditions if each not in added]
+            if any(_key(each).startswith(f"component[{CORES}]") for each in others):
+                return None  # a second limit of a kind would be refused
+            view = replace(view, conditions=(*others, *added))
         return view
+
+    def link_of_row(self, question: Question, labels: Sequence[str | None], **changes: str | None) -> str | None:
+        """Return the URL of the usage of one row, or of its jobs if they have one size; None if there is none."""
+        view = self.of_row(question, labels) if labels else None
+        if view is None or SIZE not in question.groups:
+            return None if view is None else view.url(USAGE, **changes)
+        return view.jobs() if self.source == SOURCES[0] else None
 
     def drop_filters(self) -> "View":
         """Return the view without filters."""

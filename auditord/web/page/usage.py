@@ -295,8 +295,7 @@ class UsagePage(msgspec.Struct, frozen=True):
 
         shown, has_pledges = list[dict[str, Any]](), False  # Any: as above
         for row in rows:
-            narrowed = view.of_row(question, row.labels) if row.labels else None
-            link = None if narrowed is None else narrowed.url(PATH, by=finer, then=None)
+            link = view.link_of_row(question, row.labels, by=finer, then=None)
             used = use_of_pledge(pledges, question, row.labels, row.total[0])
             has_pledges = has_pledges or (used is not None and bool(row.labels))
             shown.append(line([each or "(none)" for each in row.labels] or ["All"], row, link, percent(used)))

@@ -139,8 +139,14 @@ def report_on(
         idle, timed = _count(total.idle_core_hours), _count(total.core_hours - total.untimed_core_hours)
         told.append(f"Possible savings: {idle} of {timed} core hours were allocated but not used.")
     if total.idle_memory and total.memory_requested:
-        idle, requested = _count(total.idle_memory), _count(total.memory_requested)
-        told.append(f"Possible savings: {idle} of {requested} GiB hours of memory were never used.")
+        idle, measured = _count(total.idle_memory), _count(total.memory_requested - total.unmeasured_memory)
+        told.append(f"Possible savings: {idle} of {measured} GiB hours of memory were never used.")
+    if total.unmeasured_memory and total.memory_requested and total.memory_efficiency is not None:
+        unmeasured, requested = _count(total.unmeasured_memory), _count(total.memory_requested)
+        told.append(
+            f"{unmeasured} of {requested} GiB hours of memory belong to jobs without a known peak and are not in the "
+            "memory efficiency."
+        )
     return Report(
         title=title or config.title,
         period=period,
@@ -170,17 +176,22 @@ def _explain_left_out(usages: Usages, total: Totals, benchmark: str) -> Iterator
         left_out["are not in the energy: they were neither measured nor estimated"] = total.core_hours_without_energy
         if total.co2 is not None:
             left_out["are not in the CO2"] = total.core_hours_without_co2
-    if total.jobs_without_cores:
-        without, all_jobs = total.jobs_without_cores, counted(total.jobs, "job")
-        has, its = ("has", "its") if without == 1 else ("have", "their")
-        yield f"{without:,} of {all_jobs} {has} no cores: {its} core hours are unknown and left out."
+    all_jobs = counted(total.jobs, "job")
+    memoryless = 0 if total.memory_requested is None else total.jobs_without_memory
+    for what, hours_of, without in (
+        ("cores", "core hours", total.jobs_without_cores),
+        ("requested memory", "GiB hours", memoryless),
+    ):
+        if without:
+            has, its = ("has", "its") if without == 1 else ("have", "their")
+            yield f"{without:,} of {all_jobs} {has} no {what}: {its} {hours_of} are unknown and left out."
     for what, hours in left_out.items():
         if hours > 0 and total.core_hours is not None:
             yield f"{_count(hours)} of {_count(total.core_hours)} core hours {what}."
     for missing in ("site", "group", "user"):
         jobs = sum(usage.jobs for who, usage in usages.items() if getattr(who, missing) is None)
         if jobs:
-            yield f"{jobs:,} of {counted(total.jobs, 'job')} {'has' if jobs == 1 else 'have'} no {missing}."
+            yield f"{jobs:,} of {all_jobs} {'has' if jobs == 1 else 'have'} no {missing}."
     if total.cpu_efficiency is not None and total.cpu_efficiency > TOO_EFFICIENT:
         yield "The CPU time is more than twice the core time: is it in milliseconds (components.cpu_time_unit: ms)?"
 
@@ -196,6 +207,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "memory_requested": "memory_requested_gib_hours",
     "memory_used": "memory_used_gib_hours",
     "idle_memory": "idle_memory_gib_hours",
+    "unmeasured_memory": "unmeasured_memory_gib_hours",
 }
 _ROUNDING: Final = Context(prec=1_000, rounding=ROUND_HALF_UP)  # absurd scores have sums of hundreds of digits
 

@@ -50,6 +50,8 @@ class Usage(msgspec.Struct, frozen=True):
         gpu_time: GPUs times runtime.
         memory_time: requested memory in bytes, times runtime, of jobs with a known peak.
         memory_used_time: peak memory of these jobs in bytes, times runtime.
+        unmeasured_memory_time: requested memory in bytes, times runtime, of jobs without a known peak.
+        memoryless_jobs: jobs whose record has neither the requested memory nor its total.
         energy: kWh, including the building's overhead.
         energy_core_time: core time of jobs whose energy was measured or estimated.
         measured_core_time: core time of jobs whose energy was measured.
@@ -67,6 +69,8 @@ class Usage(msgspec.Struct, frozen=True):
     gpu_time: int = 0
     memory_time: Fraction = _ZERO
     memory_used_time: Fraction = _ZERO
+    unmeasured_memory_time: Fraction = _ZERO
+    memoryless_jobs: int = 0
     energy: Fraction = _ZERO
     energy_core_time: int = 0
     measured_core_time: int = 0
@@ -94,9 +98,9 @@ class Totals(msgspec.Struct, frozen=True):
         gpu_hours: hours of allocated GPUs.
         cpu_hours: CPU time.
         idle_core_hours: unused core hours of jobs with a known CPU time.
-        memory_requested: GiB hours of jobs with a known peak.
-        memory_used: GiB hours of these jobs by their peak.
-        idle_memory: GiB hours that were requested and never used.
+        memory_requested: GiB hours of requested memory.
+        memory_used: GiB hours by the peak, of jobs with a known peak.
+        idle_memory: GiB hours that these jobs requested and never used.
         energy: kWh.
         co2: kg.
         unscored_core_hours: core hours left out of ``khs23h``.
@@ -105,6 +109,8 @@ class Totals(msgspec.Struct, frozen=True):
         core_hours_without_co2: core hours left out of ``co2``.
         measured_core_hours: core hours in ``energy`` that were measured. The others are estimated.
         jobs_without_cores: jobs left out of ``core_hours``, and of all that is computed from them.
+        unmeasured_memory: requested GiB hours left out of ``memory_efficiency``, ``memory_used`` and ``idle_memory``.
+        jobs_without_memory: jobs left out of ``memory_requested``, and of all that is computed from it.
     """
 
     jobs: int
@@ -126,13 +132,16 @@ class Totals(msgspec.Struct, frozen=True):
     core_hours_without_co2: Fraction
     measured_core_hours: Fraction
     jobs_without_cores: int
+    unmeasured_memory: Fraction
+    jobs_without_memory: int
 
 
 def totals_of(usage: Usage) -> Totals:
     """Return the totals of jobs, given their sums."""
     is_coreless = 0 < usage.jobs == usage.coreless_jobs
     timed, memory_known = usage.timed_core_time > 0, usage.memory_time > 0
-    requested, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
+    measured, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
+    unmeasured = _gib_hours(usage.unmeasured_memory_time)
     return Totals(
         jobs=usage.jobs,
         core_hours=None if is_coreless else _hours(usage.core_time),
@@ -142,9 +151,9 @@ def totals_of(usage: Usage) -> Totals:
         gpu_hours=_hours(usage.gpu_time),
         cpu_hours=_hours(usage.cpu_time) if timed else None,
         idle_core_hours=_hours(max(_ZERO, usage.timed_core_time - usage.cpu_time)) if timed else None,
-        memory_requested=requested if memory_known else None,
+        memory_requested=measured + unmeasured or None,
         memory_used=used if memory_known else None,
-        idle_memory=max(_ZERO, requested - used) if memory_known else None,
+        idle_memory=max(_ZERO, measured - used) if memory_known else None,
         energy=_if_known(usage.energy, usage, usage.core_time - usage.energy_core_time),
         co2=_if_known(usage.co2, usage, usage.core_time - usage.co2_core_time),
         unscored_core_hours=_hours(usage.unscored_core_time),
@@ -153,6 +162,8 @@ def totals_of(usage: Usage) -> Totals:
         core_hours_without_co2=_hours(usage.core_time - usage.co2_core_time),
         measured_core_hours=_hours(usage.measured_core_time),
         jobs_without_cores=usage.coreless_jobs,
+        unmeasured_memory=unmeasured,
+        jobs_without_memory=usage.memoryless_jobs,
     )
 
 
@@ -311,9 +322,8 @@ class Question(msgspec.Struct, frozen=True):
     def _apart(self) -> Sequence[str]:
         """The components whose presence separates groups of jobs."""
         names = self.config.components
-        pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
-        known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
-        return [names.cores, *known]
+        peak = names.memory_peak if names.memory else None
+        return [names.cores, *filter(None, (names.cpu_time, names.memory, peak, names.energy))]
 
     @property
     def _days(self) -> tuple[CalendarPeriod, ...]:
@@ -339,10 +349,15 @@ class Question(msgspec.Struct, frozen=True):
             per_second = _MILLISECONDS if names.cpu_time_unit is TimeUnit.MILLISECONDS else 1
             cpu_time = Fraction(usage[names.cpu_time].sums.amount, per_second)
             jobs += Usage(timed_core_time=jobs.core_time, cpu_time=cpu_time)
-        if names.memory is not None and names.memory_peak is not None and {names.memory, names.memory_peak} <= known:
-            requested = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
-            used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
-            jobs += Usage(memory_time=Fraction(requested), memory_used_time=Fraction(used))
+        if names.memory is not None and names.memory in known:
+            requested = Fraction(usage[names.memory].sums.amount_runtime * names.memory_unit.bytes)
+            if names.memory_peak is not None and names.memory_peak in known:
+                used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
+                jobs += Usage(memory_time=requested, memory_used_time=Fraction(used))
+            else:
+                jobs += Usage(unmeasured_memory_time=requested)
+        elif names.memory is not None:
+            jobs += Usage(memoryless_jobs=group.records)
         joules = None
         if names.energy is not None and names.energy in known:
             joules = usage[names.energy].sums.amount

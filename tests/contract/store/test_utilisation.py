@@ -1,5 +1,6 @@
 """The utilisation report's figures, from every store: AUDITOR's own vectors, and what a plain evaluation gives."""
 
+import csv
 from collections.abc import Sequence
 from datetime import date
 from fractions import Fraction
@@ -12,7 +13,7 @@ from auditord.store.reading import StoredRecords
 from auditord.store.store import RecordStore
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.periods import parse_period
-from auditord_builtin.utilisation.report import report_on
+from auditord_builtin.utilisation.report import as_csv, report_on
 from auditord_builtin.utilisation.usage import Estimator, Intensity, Question, Totals, Usages, Who, totals_of
 from auditord_hookspecs import Record
 from tests.summed_records import aggregate_records
@@ -117,6 +118,34 @@ async def test_what_is_known_of_some_jobs_is_kept_apart(store: RecordStore) -> N
     assert peak_alone.memory_efficiency is None
     coreless = totals_of(found[Who("B", "physics", None)])
     assert (coreless.cpu_efficiency, coreless.core_hours) == (None, None)
+
+
+async def test_requested_memory_is_known_without_its_peak(store: RecordStore) -> None:
+    jobs = [
+        job("both", {"Cores": 1, "Memory": 4_096, "MaxRSS": 2**30}, user_id="ann"),
+        job("peakless", {"Cores": 1, "Memory": 2_048}, user_id="bob"),
+        job("none", {"Cores": 1}, user_id="cat"),
+    ]
+    found = {who.user: usage for who, usage in (await usages(store, jobs, {})).items()}
+    rows = {user: totals_of(usage) for user, usage in found.items()}
+    assert floats(*(rows[user].memory_requested for user in ("ann", "bob", "cat"))) == [4, 2, None]
+    assert floats(rows["bob"].unmeasured_memory, rows["bob"].memory_used, rows["bob"].idle_memory) == [2, None, None]
+    report = report_on({Who(None, None, user): each for user, each in found.items()}, UtilisationConfig(), PERIOD)
+    total = report.total.totals
+    assert floats(total.memory_requested, total.idle_memory, total.memory_efficiency) == [6, 3, 0.25]
+    assert {
+        "Possible savings: 3.0 of 4.0 GiB hours of memory were never used.",
+        "2.0 of 6.0 GiB hours of memory belong to jobs without a known peak and are not in the memory efficiency.",
+        "1 of 3 jobs has no requested memory: its GiB hours are unknown and left out.",
+    } <= {*report.notes}
+    (header, line, *_) = csv.reader(as_csv(report).splitlines())
+    assert dict(zip(header, line, strict=True))["memory_requested_gib_hours"] == "6.0"
+
+
+async def test_requested_memory_is_known_without_a_component_for_peaks(store: RecordStore) -> None:
+    jobs = [job("a", {"Cores": 1, "Memory": 2_048, "MaxRSS": 2**30}, user_id="ann")]
+    (usage,) = (await usages(store, jobs, {"components": {"memory_peak": None}})).values()
+    assert floats(totals_of(usage).memory_requested, totals_of(usage).memory_efficiency) == [2, None]
 
 
 async def test_efficiency_is_weighted(store: RecordStore) -> None:

@@ -297,6 +297,40 @@ def test_a_list_of_open_jobs_says_that_they_have_no_usage_yet(alice: Browser) ->
     assert [each for each in Page(page).links if each.startswith(USAGE)] == []
 
 
+@filters
+def test_a_list_has_its_length_unless_that_needs_every_record(alice: Browser, given: str) -> None:
+    expected = sum(map(FILTERS[given], RECORDS))
+    assert f'<p class="note">{expected} job{"s" * (expected != 1)}</p>' in get(alice, f"/jobs?{given}&limit=100").text
+    told = re.findall(r'<p class="note">2 of (\d+) jobs</p>', get(alice, f"/jobs?{given}&limit=2").text)
+    in_rollups = given.startswith(("site=", "group=", "user=", "meta[group_id]", "stop_time", "open="))
+    assert told == ([str(expected)] if in_rollups else [])
+
+
+def test_every_page_of_a_list_has_its_length(alice: Browser) -> None:
+    path, pages = "/jobs?limit=40", list[str]()
+    while path:
+        pages.append(get(alice, path).text)
+        path = unescape("".join(re.findall(r'href="([^"]+)">Earlier records<', pages[-1])))
+    assert [re.findall(r'<p class="note">(\d+ of \d+) jobs', page) for page in pages] == [["40 of 61"], ["21 of 61"]]
+
+
+def test_a_row_of_job_sizes_leads_to_its_jobs(alice: Browser) -> None:
+    for view in ("by=size", "by=size&bin=none", "by=group&then=size"):
+        text = get(alice, f"/usage?period=all&measure=jobs&{view}").text
+        rows = re.findall(r'<tr><th scope="row" class="fixed"><a href="([^"]+)">.*?class="number strong">(\d+)<', text)
+        assert len(rows) == (12 if "group" in view else 4)
+        for link, count in rows:
+            assert f'<p class="note">{count} jobs</p>' in get(alice, unescape(link)).text
+    marks = re.findall(
+        r'<a href="([^"]+)" tabindex="-1"><title>5-8[^<]*</title>', get(alice, "/usage?by=size&bin=none").text
+    )
+    assert [unquote(unescape(link)) for link in marks] == [
+        "/jobs?period=30-days&component[Cores][gte]=5&component[Cores][lte]=8"
+    ]
+    conflict = get(alice, "/usage?period=all&measure=jobs&by=size&component[Cores][gt]=6").text
+    assert '<th scope="row" class="fixed">5-8</th>' in conflict  # a second lower limit would be refused
+
+
 @pytest.mark.parametrize("path", ["/usage", "/usage.svg"])
 def test_the_reason_for_an_empty_chart_is_the_true_one(alice: Browser, path: str) -> None:
     reasons = {
