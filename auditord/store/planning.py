@@ -272,7 +272,11 @@ class ChangePlan:
             del self._now[amendment.record_id]
         else:
             self._overwrite(pending)
-            self._forward(_operation(stored.record, pending.record), pending)
+            before, after = stored.record, pending.record
+            operation: Operation = "replace"
+            if after.stop_time is not None and msgspec.structs.replace(before, stop_time=after.stop_time) == after:
+                operation = "insert" if before.stop_time is None else "close"
+            self._forward(operation, pending)
         return Amended.DONE
 
     def _keep(self, record_id: str, action: Action, reason: str, changed_at: datetime, changed_by: int) -> None:
@@ -319,13 +323,6 @@ class ChangePlan:
 def _require_database(record_id: str, stored: StoredRow | None) -> None:
     if stored is not None and stored.release is not None:
         raise IsReleased(record_id)
-
-
-def _operation(before: Record, after: Record) -> Operation:
-    """Return the operation by which senders forward a correction."""
-    if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
-        return "replace"
-    return "insert" if before.stop_time is None else "close"
 
 
 def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
