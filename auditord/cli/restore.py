@@ -67,7 +67,11 @@ def restore_command(*, folder: Path | None, force: bool, without_backup: bool, o
     since = {name: checkpoints.get(name) for name in names}
     if output == "text":
         _print(done)
-        _say_what_to_collect(since)
+        if since:
+            say_lines(_AGAIN)
+        for name, at in since.items():
+            reach = "from the beginning" if at is None else f"since {format_time(at)}"
+            say(f"  auditord collect {name}      # {reach}")
     with own(configuration.state_dir):
         sources = run_async(_query_sources, installation)
     warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
@@ -131,10 +135,3 @@ def _print(done: Restored) -> None:
     else:
         say(f"What clients posted between {made_at} and the loss of the store is lost.")
         say_lines(_BACK)
-
-
-def _say_what_to_collect(collect_since: Mapping[str, datetime | None]) -> None:
-    say_lines(_AGAIN)
-    for name, since in collect_since.items():
-        reach = "from the beginning" if since is None else f"since {format_time(since)}"
-        say(f"  auditord collect {name}      # {reach}")
