@@ -8,7 +8,7 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.duplicates import Duplicates
-from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
+from auditord.store.amendments import COLLECTED_AGAIN, STOPPED_AGAIN, Action, Amended, Amendment
 from auditord.store.protocol import Verdict, is_forwarded
 from auditord.store.rows import Bulk, Identity, PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Provenance, Record
@@ -229,6 +229,9 @@ class ChangePlan:
         if stored.identity.stop != to_micros(change.stop_time):
             _require_database(change.record_id, stored)
             moved = self._move(change, stop_time=change.stop_time)
+            if change.record_id in self.before and self.before[change.record_id].identity.stop is not None:
+                changed_at = change.provenance.received_at
+                self._keep(change.record_id, Action.CORRECT, STOPPED_AGAIN, changed_at, change.source)
             self._forward("insert" if stored.identity.stop is None else "close", moved)
         return True
 
