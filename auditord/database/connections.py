@@ -164,9 +164,9 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
             path.stat()
         except FileNotFoundError:
             raise StoreUnavailable(
-                f"There is no {path}. If nothing has been collected yet, the daemon creates it when it starts (auditord "
-                "run). If it existed before, mount its disk, correct state_dir and store.url, or restore it: auditord "
-                "manual backup."
+                f"There is no {path}. If nothing has been collected yet, the daemon creates it when it starts "
+                "(auditord run). If it existed before, mount its disk, correct state_dir and store.url, or restore it: "
+                "auditord manual backup."
             ) from error
         except OSError:  # such as a folder that this user may not search
             pass
