@@ -67,7 +67,8 @@ def restore_command(*, folder: Path | None, force: bool, without_backup: bool, o
     since = {name: checkpoints.get(name) for name in names}
     if output == "text":
         _print(done)
-        say_lines(_AGAIN)
+        if since:
+            say_lines(_AGAIN)
         for name, begin in since.items():
             reach = "from the beginning" if begin is None else f"since {format_time(begin)}"
             say(f"  auditord collect {name}      # {reach}")

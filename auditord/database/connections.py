@@ -9,7 +9,6 @@ from typing import Final, Literal, LiteralString
 
 from auditord.database.durable_files import make_private
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
-from auditord_hookspecs import AuditordError
 
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "there is no room left on its disk; free some space, then writing resumes",
@@ -158,21 +157,19 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
-        raise _refusal(error, path) from error
+        if is_foreign(error):
+            text = f"{path} is not an SQLite database: name another file; this one was not changed."
+            raise SchemaMismatch(text) from error
+        try:
+            path.stat()
+        except FileNotFoundError:
+            raise StoreUnavailable(
+                f"There is no {path}. If nothing has been collected yet, the daemon creates it when it starts "
+                "(auditord run). If it existed before, mount its disk, correct state_dir and store.url, or restore it: "
+                "auditord manual backup."
+            ) from error
+        except OSError:  # such as a folder that this user may not search
+            pass
+        fault = StoreUnavailable(f"The database {path} cannot be opened: {error}.")
+        raise as_unavailable(error, path) or fault from error
     return connection
-
-
-def _refusal(error: sqlite3.Error, path: Path) -> AuditordError:
-    if is_foreign(error):
-        return SchemaMismatch(f"{path} is not an SQLite database: name another file; this one was not changed.")
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return StoreUnavailable(
-            f"There is no {path}. If nothing has been collected yet, the daemon creates it when it starts (auditord "
-            "run). If it existed before, mount its disk, correct state_dir and store.url, or restore it: auditord "
-            "manual backup."
-        )
-    except OSError:  # such as a folder that this user may not search
-        pass
-    return as_unavailable(error, path) or StoreUnavailable(f"The database {path} cannot be opened: {error}.")

@@ -245,7 +245,13 @@ class Writer:
             self._is_woken = False  # before the queue is read, so that a later job wakes the thread again
             if group := self._batcher.take():
                 self._commit(group)
-                self._settle(group)
+                # One wake-up per event loop: waking a loop costs more than a small insert.
+                by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiting[_Part]]] = defaultdict(list)
+                for waiting in group:
+                    by_loop[waiting.future.get_loop()].append(waiting)
+                for loop, jobs in by_loop.items():
+                    with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
+                        loop.call_soon_threadsafe(self._batcher.settle, jobs)
                 if self._snapshots:
                     self._relieve_log()
             elif self._closed and not self._batcher:
@@ -285,15 +291,6 @@ class Writer:
                 raise _TransactionLost(str(error)) from error
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
-
-    def _settle(self, group: _Group) -> None:
-        # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
-        by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiting[_Part]]] = defaultdict(list)
-        for waiting in group:
-            by_loop[waiting.future.get_loop()].append(waiting)
-        for loop, jobs in by_loop.items():
-            with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
-                loop.call_soon_threadsafe(self._batcher.settle, jobs)
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

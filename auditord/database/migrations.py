@@ -15,7 +15,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -156,24 +156,18 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
                 watch.begin(f"migrating {path}: step to schema {number} of {newest}")
                 if version:
                     _log.info("migrating %s: step to schema %d of %d", path, number, newest)
-                for statement in _statements(script):
-                    connection.execute(statement)
+                statement = ""
+                for line in script.splitlines(keepends=True):  # executescript() would commit the transaction
+                    statement += line
+                    if sqlite3.complete_statement(statement):
+                        connection.execute(statement)
+                        statement = ""
             connection.execute(f"PRAGMA user_version = {newest:d}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-
-def _statements(script: str) -> Iterator[str]:
-    # executescript() commits before it begins, so the migrations would not be in one transaction.
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -102,31 +102,24 @@ class Threads:
     def _do(
         self, work: Callable[[], T], future: "asyncio.Future[T | None]", calls: SimpleQueue[_Call | None]
     ) -> _Call | None:
-        """Run a function unless its future is cancelled; return the next call."""
-        outcome, fault = (None, None) if future.cancelled() else _outcome_of(work)
-        following = self._next(calls)  # first, so that this thread is idle when the waiter makes its next call
+        """Run a function unless its future is cancelled; return a waiting call, or None if this thread is now idle."""
+        outcome, fault, following = None, None, None
+        if not future.cancelled():
+            try:
+                outcome = work()
+            except BaseException as error:  # noqa: BLE001 passed on to the future
+                fault = error
+        with self._lock:  # first, so that this thread is idle when the waiter makes its next call
+            if self._waiting:
+                following = self._waiting.popleft()
+            elif self._closed:
+                calls.put(None)
+            else:
+                self._idle.append(calls)
         with suppress(RuntimeError):  # the loop is closed
             future.get_loop().call_soon_threadsafe(_settle, future, outcome, fault)
         del future, outcome, fault  # the traceback of a fault refers to this frame, a cycle
         return following
-
-    def _next(self, calls: SimpleQueue[_Call | None]) -> _Call | None:
-        """Return a waiting call; if there is none, mark the thread as idle and return None."""
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            if self._closed:
-                calls.put(None)
-            else:
-                self._idle.append(calls)
-            return None
-
-
-def _outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    try:
-        return work(), None
-    except BaseException as fault:  # noqa: BLE001 passed on to the future
-        return None, fault
 
 
 def _settle(future: "asyncio.Future[T | None]", outcome: T | None, fault: BaseException | None) -> None:

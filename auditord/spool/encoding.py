@@ -155,14 +155,6 @@ class Row(msgspec.Struct, frozen=True):
     limits: bytes | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True):
-    """A claimed row of the queue, not decoded yet."""
-
-    entry_id: int
-    attempts: int
-    row: Row
-
-
 class SetAside(msgspec.Struct, frozen=True):
     """Input that could not be handled, for the quarantine.
 
@@ -308,13 +300,18 @@ def record_row(
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
     record = produced.record if transform is None else transform(produced.record)
-    is_checked = _is_checked(record)
-    if not is_checked:
+    if _has_declared_types(record):
+        record.__post_init__()  # it may have been changed after its construction
+        for component in record.components:
+            component.__post_init__()
+            for score in component.scores:
+                score.__post_init__()
+        body = encode_record(record)
+    else:
         in_utc(record.start_time)  # encoding would treat a time without zone as local time
         if record.stop_time is not None:
             in_utc(record.stop_time)
-    body = encode_record(record)
-    if not is_checked:
+        body = encode_record(record)
         decode_record(body)
     chosen: Operation = "replace" if produced.replaces else operation
     return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
@@ -359,19 +356,6 @@ def decode_entry(row: Row) -> Entry:
             return Replace(decode_record(row.body), row.alternate_id, row.provenance)
 
 
-def decode_rows(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
-    """Return the entries of rows, and the reasons for undecodable rows by entry number."""
-    entries, unreadable = list[Queued](), dict[int, str]()
-    for each in rows:
-        try:
-            entry = decode_entry(each.row)
-        except InvalidRecord as error:
-            unreadable[each.entry_id] = f"this version of auditord cannot read it: {error}"
-        else:
-            entries.append(Queued(each.entry_id, entry, each.attempts))
-    return entries, unreadable
-
-
 def encode_limits(limits: tuple[Role, ...] | None) -> bytes | None:
     """Encode the roles of a client that remain to be checked."""
     return None if limits is None else msgspec.json.encode(limits)
@@ -399,13 +383,8 @@ def printable(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
-def _is_checked(record: Record) -> bool:
-    """Check a record again if it has exactly the declared types, and return whether it has. Its text is then valid.
-
-    Raises:
-        InvalidRecord: the record was changed after its construction and is invalid.
-    """
-    has_declared_types = (
+def _has_declared_types(record: Record) -> bool:
+    return (
         type(record) is Record
         and type(record.record_id) is str
         and type(record.start_time) is datetime
@@ -414,14 +393,6 @@ def _is_checked(record: Record) -> bool:
         and all(map(_is_component, record.components))
         and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
     )
-    if not has_declared_types:
-        return False
-    record.__post_init__()
-    for component in record.components:
-        component.__post_init__()
-        for score in component.scores:
-            score.__post_init__()
-    return True
 
 
 def _is_component(component: Component) -> bool:

@@ -33,7 +33,6 @@ from auditord.spool.encoding import (
     SpoolStatistics,
     Stage,
     decode_entry,
-    decode_rows,
     encode_limits,
     entry_row,
     prepare,
@@ -307,12 +306,9 @@ class Spool:
         """
         if sender not in self.occupied:
             return []
-        rows = await self._database.read(tables.claim, sender, limit, self._now())
-        if not rows:
-            await self.settle(sender, [], {})  # looks for remaining entries
-        entries, unreadable = decode_rows(rows)
-        if unreadable:
-            await self.settle(sender, [], unreadable)
+        entries, unreadable = await self._database.read(tables.claim, sender, limit, self._now())
+        if unreadable or not entries:
+            await self.settle(sender, [], unreadable)  # looks for remaining entries, too
         return entries
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:

@@ -13,19 +13,20 @@ from typing import Any, Final
 from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import (
-    Claimed,
     Generation,
     LastRun,
     Prepared,
     QuarantineEntry,
+    Queued,
     QueueStatistics,
     Row,
     SetAside,
     SpoolStatistics,
     Stage,
+    decode_entry,
     printable,
 )
-from auditord_hookspecs import Provenance, RunReport
+from auditord_hookspecs import InvalidRecord, Provenance, RunReport
 
 # An insert with the same content as a queued one is not queued again. A replacement is: it may restore old content.
 _PUT: Final = """
@@ -116,13 +117,24 @@ def _provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | 
     return to_micros(provenance.received_at), provenance.principal, agent
 
 
-def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
-    """Return the rows to send next, in order. They stay in the queue until they are settled."""
+def claim(
+    connection: sqlite3.Connection, sender: str, limit: int, now: datetime
+) -> tuple[Sequence[Queued], Mapping[int, str]]:
+    """Return the entries to send next, in order, and the reasons for unreadable ones by number.
+
+    All of them stay in the queue until they are settled.
+    """
     arguments = (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT))
+    entries, unreadable = list[Queued](), dict[int, str]()
     for statement in (_CLAIM_NEW, _CLAIM_FAILED) if limit == 1 else (_CLAIM,):
-        if rows := connection.execute(statement, arguments).fetchall():
-            return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
-    return []
+        for entry_id, attempts, *columns in connection.execute(statement, arguments):
+            try:
+                entries.append(Queued(entry_id, decode_entry(_row(columns)), attempts))
+            except InvalidRecord as error:
+                unreadable[entry_id] = f"this version of auditord cannot read it: {error}"
+        if entries or unreadable:
+            break
+    return entries, unreadable
 
 
 def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types

@@ -15,6 +15,9 @@ LONGEST_REASON: Final = 1_000
 COLLECTED_AGAIN: Final = "collected again with --replace"
 """The reason that is kept with a version that a replacement overwrites."""
 
+STOPPED_AGAIN: Final = "a client set another stop time (PUT /record)"
+"""The reason that is kept with a version that was already closed, and whose stop time is overwritten."""
+
 
 class Action(Enum):
     """The kind of a deliberate change."""

@@ -8,7 +8,7 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.duplicates import Duplicates
-from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
+from auditord.store.amendments import COLLECTED_AGAIN, STOPPED_AGAIN, Action, Amended, Amendment
 from auditord.store.protocol import Verdict, is_forwarded
 from auditord.store.rows import Bulk, Identity, PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Provenance, Record
@@ -229,6 +229,9 @@ class ChangePlan:
         if stored.identity.stop != to_micros(change.stop_time):
             _require_database(change.record_id, stored)
             moved = self._move(change, stop_time=change.stop_time)
+            if change.record_id in self.before and self.before[change.record_id].identity.stop is not None:
+                changed_at = change.provenance.received_at
+                self._keep(change.record_id, Action.CORRECT, STOPPED_AGAIN, changed_at, change.source)
             self._forward("insert" if stored.identity.stop is None else "close", moved)
         return True
 
@@ -272,7 +275,11 @@ class ChangePlan:
             del self._now[amendment.record_id]
         else:
             self._overwrite(pending)
-            self._forward(_operation(stored.record, pending.record), pending)
+            before, after = stored.record, pending.record
+            operation: Operation = "replace"
+            if after.stop_time is not None and msgspec.structs.replace(before, stop_time=after.stop_time) == after:
+                operation = "insert" if before.stop_time is None else "close"
+            self._forward(operation, pending)
         return Amended.DONE
 
     def _keep(self, record_id: str, action: Action, reason: str, changed_at: datetime, changed_by: int) -> None:
@@ -319,13 +326,6 @@ class ChangePlan:
 def _require_database(record_id: str, stored: StoredRow | None) -> None:
     if stored is not None and stored.release is not None:
         raise IsReleased(record_id)
-
-
-def _operation(before: Record, after: Record) -> Operation:
-    """Return the operation by which senders forward a correction."""
-    if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
-        return "replace"
-    return "insert" if before.stop_time is None else "close"
 
 
 def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from errno import EEXIST, EINVAL, ELOOP, ENOSYS, ENOTDIR, ENXIO
+from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final, Self
@@ -29,6 +30,9 @@ _TAKEN: Final = ".taken-"
 _MARKED: Final = re.compile(rf"{re.escape(_TAKEN)}[0-9a-f]{{16}}-(.+)", re.DOTALL)
 _RENAME_NOREPLACE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_MAX_NAME: Final = 255
+"""Bytes. File systems of Linux accept no longer names."""
+
 _MAX_TAIL: Final = 200
 _FEW: Final = 100
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -86,6 +90,27 @@ def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
         raise UnsafePath(f"{path}: is not a regular file: name a file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
+
+
+def derive_name(name: str, *, before: str = "", after: str = "") -> str:
+    """Return a file's name with texts before and after it.
+
+    If the result would have more than 255 bytes, a hash takes the place of the end of the name.
+    """
+    derived = f"{before}{name}{after}"
+    if len(os.fsencode(derived)) <= _MAX_NAME:
+        return derived
+    mark = blake2b(os.fsencode(name), digest_size=8).hexdigest()
+    room = _MAX_NAME - len(os.fsencode(f"{before}{mark}{after}"))
+    return f"{before}{os.fsencode(name)[:room].decode(errors='ignore')}{mark}{after}"
+
+
+def _insert_mark(name: str, mark: int | str) -> str:
+    """Return a name with a mark before its ending: ``a.1.csv``."""
+    path = Path(name)
+    is_ending = len(os.fsencode(path.suffix)) < _MAX_TAIL
+    stem, ending = (path.stem, path.suffix) if is_ending else (name, "")
+    return derive_name(stem, after=f".{mark}{ending}")
 
 
 class Folder:
@@ -236,9 +261,10 @@ class SharedFolder(Folder):
         """
         # The random part keeps other users from predicting the name, so that a file or link of theirs is never in the
         # way. Only files of this user, left by a killed process, are removed.
-        begin = os.fsencode(name)[:_MAX_TAIL].decode(errors="ignore")
-        part = f".{begin}.{token_hex(8)}.part"
-        for left in filter(re.compile(rf"\.{re.escape(begin)}\.[0-9a-f]{{16}}\.part").fullmatch, self.names()):
+        mark = f".{token_hex(8)}.part"
+        part = derive_name(name, before=".", after=mark)
+        begin = re.escape(part.removesuffix(mark))
+        for left in filter(re.compile(rf"{begin}\.[0-9a-f]{{16}}\.part").fullmatch, self.names()):
             with suppress(FileNotFoundError):
                 if self.status(left).st_uid == os.geteuid():
                     self.remove(left)
@@ -274,9 +300,8 @@ class SharedFolder(Folder):
         return errors
 
     def _give_back(self, temporary: str) -> None:
-        name = Path(temporary[len(_TAKEN) + 16 + 1 :])
         # Random, since another user may have prepared a file under a name that can be predicted.
-        self._rename_new(temporary, f"{name.stem}.{token_hex(8)}{name.suffix}")
+        self._rename_new(temporary, _insert_mark(temporary[len(_TAKEN) + 16 + 1 :], token_hex(8)))
 
 
 class PrivateFolder(Folder):
@@ -328,7 +353,7 @@ class PrivateFolder(Folder):
             except FileExistsError:
                 number += 1
                 mark = number if number < _FEW else token_hex(8)  # thousands of attempts would be slow
-                free = f"{Path(wanted).stem}.{mark}{Path(wanted).suffix}"
+                free = _insert_mark(wanted, mark)
             else:
                 self.sync()
                 return free

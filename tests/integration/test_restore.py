@@ -472,7 +472,11 @@ def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[...
     assert done.exit_code == 0, done.exception
     assert "What clients posted between" in done.output
     assert "auditord collect files" in done.output
+    document = json.loads((tmp_path / "auditord.json").read_text())
+    document["collectors"]["files"]["enabled"] = False
+    (tmp_path / "auditord.json").write_text(json.dumps(document))
     forced = command("restore", tmp_path / "b", "--force")
+    assert "to run them before that:" not in forced.output
     assert forced.output.count("put aside") == 2
     assert isinstance(command("restore", tmp_path / "b").exception, RestoreRefused)
 

@@ -1,7 +1,8 @@
 """The base class of the source and the target of ``auditord database copy``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from itertools import count, repeat
@@ -73,11 +74,11 @@ TABLES: Final[Sequence[Table]] = (
 
 _COUNTS: Final = Table("record_counts", ("meta_key", "meta_value", "records"))
 
-_TIMES: Final = {
+_TIMES: Final[Collection[LiteralString]] = {
     *("seen_at", "changed_at", "received_at", "updated_at", "saved_at"),
     *("start_time", "stop_time", "first_stop", "last_stop"),
 }
-_SENDER_COLUMNS: Final = {"source_id", "changed_by"}
+_SENDER_COLUMNS: Final[AbstractSet[LiteralString]] = {"source_id", "changed_by"}
 """Columns with the number of a sender: a principal and an agent, in the table ``sources``."""
 
 _OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: "close", Replace: "replace"}
@@ -208,7 +209,12 @@ class End(ABC):
             **dict.fromkeys(_TIMES, _moment),
             **dict.fromkeys(_SENDER_COLUMNS, senders.__getitem__),
         }
-        columns: LiteralString = ", ".join([self._read(each) for each in table.columns])
+        texts: dict[str, LiteralString] = {
+            **{each: self.words["micros"].format(each) for each in _TIMES},
+            "arrival": self.words["arrival"],
+            "value": "CAST(value AS text)",
+        }
+        columns: LiteralString = ", ".join([texts.get(each, each) for each in table.columns])
         order: LiteralString = " ORDER BY 1" if table.numbered else ""
         async for rows in self._stream(f"SELECT {columns} FROM {self._schema}{table.name}{order}"):  # noqa: S608 literals
             yield [
@@ -218,14 +224,6 @@ class End(ABC):
                 ]
                 for row in rows
             ]
-
-    def _read(self, column: LiteralString) -> LiteralString:
-        if column in _TIMES:
-            return self.words["micros"].format(column)
-        return "CAST(value AS text)" if column == "value" else self._name(column)
-
-    def _name(self, column: LiteralString) -> LiteralString:
-        return self.words["arrival"] if column == "arrival" else column
 
     async def counts(self) -> RecordCounts | None:
         """Return the counts of records; None if none is released, so that the target can count its records itself."""
@@ -302,7 +300,14 @@ class End(ABC):
                 await self._query("set_last_number", table="records", number=await self._last_position())
             await self._query("forget_consumers")
             await self.run(start_over_beside_released())
-            await self._write_counts(counts)
+            await self._query("forget_record_counts")
+            if counts is None:
+                await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
+            else:  # the source's counts include released records
+                position = await self._last_position()
+                for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
+                    await self.run(add_consumer(PREFIX + key, position))
+                    await self._insert(_COUNTS, [(key, *each) for each in values.items()])
             if unforwarded is not None:
                 # Senders begin at the end of the feed, so the changes that they have yet to forward are appended.
                 await self.run(add_consumer(SENDERS, await self._last_position()))
@@ -317,51 +322,35 @@ class End(ABC):
         return int(str(await self._value("last_position")))
 
     async def _copy(self, table: Table, source: "End", positions: Iterator[int]) -> None:
-        async for rows in source.rows(table):
-            await self._insert(
-                table,
-                [
-                    [await self._for_target(*each, positions) for each in zip(table.columns, row, strict=True)]
-                    for row in rows
-                ],
-            )
-        if table.numbered is not None:
-            number = await source.last_number(table)
-            await self._query("set_last_number", table=table.name, column=table.numbered, number=number)
-
-    async def _for_target(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
-        """Return the value to store in a column of the target.
+        """Copy the rows of a table.
 
         All records get new positions here. So ``lake_id`` is reset, and the lake gets all records again. Batches get
         higher numbers than the source has given, so that the source recognises them if it is used again.
         """
-        if column in _SENDER_COLUMNS:
-            return await self._senders.number(value)
-        match column:
-            case "position":
-                return next(positions)
-            case "lake_id":
-                return ""
-            case _:
-                return value
+        async for rows in source.rows(table):
+            copied: list[Row] = []
+            for row in rows:
+                values = dict(zip(table.columns, row, strict=True))
+                for column in _SENDER_COLUMNS & values.keys():
+                    values[column] = await self._senders.number(values[column])
+                if "position" in values:
+                    values["position"] = next(positions)
+                if "lake_id" in values:
+                    values["lake_id"] = ""
+                copied.append(list(values.values()))
+            await self._insert(table, copied)
+        if table.numbered is not None:
+            number = await source.last_number(table)
+            await self._query("set_last_number", table=table.name, column=table.numbered, number=number)
 
     async def _insert(self, table: Table, rows: Sequence[Row]) -> None:
-        names: LiteralString = ", ".join([self._name(each) for each in table.columns])
+        names: LiteralString = ", ".join(
+            [self.words["arrival"] if each == "arrival" else each for each in table.columns]
+        )
         values: LiteralString = ", ".join(
             [f"CAST(%s AS {self.words['json']})" if each == "value" else "%s" for each in table.columns]
         )
         await self._write_rows(f"INSERT INTO {self._schema}{table.name} ({names}) VALUES ({values})", rows)  # noqa: S608 literals
-
-    async def _write_counts(self, counts: RecordCounts | None) -> None:
-        """Continue from the source's counts, which include released records; without them, count from the start."""
-        await self._query("forget_record_counts")
-        if counts is None:
-            await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
-            return
-        position = await self._last_position()
-        for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
-            await self.run(add_consumer(PREFIX + key, position))
-            await self._insert(_COUNTS, [(key, *each) for each in values.items()])
 
     async def finish(self) -> None:
         """Mark the copy as complete, so that programs can use the store."""

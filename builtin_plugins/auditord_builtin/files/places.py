@@ -24,12 +24,10 @@ from typing import BinaryIO, Final
 import msgspec
 
 from auditord_hookspecs import AuditordError
-from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, UnsafePath, identity
+from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, UnsafePath, derive_name, identity
 
 SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
-_LONGEST_NAME: Final = 200
-"""The maximum length of a name in bytes. With additions, it must fit into the file system's 255."""
 
 _RESERVE: Final = 256 << 20
 """Bytes that copies leave free, since the spool may be on the same file system."""
@@ -110,14 +108,11 @@ def require_usable(folder: Folder, file: Dropped, largest: int) -> None:
     """Check the name and the size of a file.
 
     Raises:
-        UnsafePath: the name is too long, or not UTF-8.
+        UnsafePath: the name is not UTF-8.
         AuditordError: the file is too large.
     """
     name = file.name
-    encoded = os.fsencode(name)
-    if len(encoded) > _LONGEST_NAME:
-        raise UnsafePath(f"{folder.path}: {name[:40]}… is too long a name: use at most {_LONGEST_NAME} bytes")
-    if encoded.decode(errors="replace") != name:
+    if os.fsencode(name).decode(errors="replace") != name:
         raise UnsafePath(f"{folder.path}: the name {name!r} is not UTF-8: rename the file")
     if file.size > largest:
         raise AuditordError(f"{folder.path / name} has {file.size} bytes: split it, or raise max_file_size ({largest})")
@@ -201,7 +196,7 @@ def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
         FileChanged: the file has changed. It stays, and the copy is discarded.
         OSError: the file cannot be copied or removed. It stays, and the copy is discarded.
     """
-    part = f".{file.name}.copy"
+    part = derive_name(file.name, before=".", after=".copy")
     with open_unchanged(folder, file.name, file.identity) as source, _create(target, part) as copy:
         _copy(source, copy, file.size)
         copy.flush()
@@ -248,7 +243,7 @@ def _create(target: PrivateFolder, name: str) -> BinaryIO:
 def fail(folder: SharedFolder, file: Dropped, target: PrivateFolder, reason: str) -> None:
     """Move an unusable file into ``failed``, with the reason."""
     name = put_away(folder, file, target)
-    with _create(target, f"{name}.reason") as text:
+    with _create(target, derive_name(name, after=".reason")) as text:
         text.write(f"{reason}\n".encode())
 
 
@@ -262,7 +257,7 @@ class RejectedLines:
     def __init__(self, folder: PrivateFolder, name: str) -> None:
         self._folder = folder
         self._name = name
-        self._part = f".{name}.part"
+        self._part = derive_name(name, before=".", after=".part")
 
     def keep(self, length: int, lines: bytes) -> int:
         """Truncate the part to ``length`` bytes, append lines durably, and return the new length."""

@@ -121,12 +121,24 @@ def _line(number: int) -> str:
     return encode_record(make_record(str(number))).decode()
 
 
-async def test_one_users_file_that_cannot_be_read_or_kept_does_not_stop_the_others(site: Site) -> None:
-    long = "n" * 250
-    site.attack(f"echo x > {long}; printf x > \"$(printf 'bad\\377.ndjson')\"; echo '{LINE}' > ok.ndjson")
-    with pytest.raises(AuditordError, match="2 files stay in place"):
+async def test_one_users_file_that_cannot_be_kept_does_not_stop_the_others(site: Site) -> None:
+    site.attack(f"printf x > \"$(printf 'bad\\377.ndjson')\"; echo '{LINE}' > ok.ndjson")
+    with pytest.raises(AuditordError, match="1 file stays in place"):
         await site.run()
     assert site.found("done") == ["ok.ndjson"]
+
+
+@pytest.mark.parametrize("name", ["n" * 248 + ".ndjson", "é" * 124 + ".ndjson", "n." + "s" * 253])
+async def test_files_with_the_longest_names_are_read_and_kept(site: Site, name: str) -> None:
+    is_of_records = name.endswith(".ndjson")
+    for number in (1, 2):  # the second file of a name gets another one
+        (site.drop / name).write_text(f"{_line(number)}\nbroken\n")
+        assert await site.run() == ([str(number)] if is_of_records else [])
+    folder = "done" if is_of_records else "failed"
+    kept = [each for each in (site.instance_dir / folder).iterdir() if each.read_text().startswith('{"record_id"')]
+    assert len(kept) == 2
+    assert name in {each.name for each in kept}
+    assert [path for path in site.drop.iterdir() if path.is_file()] == []
 
 
 async def test_a_file_of_no_year_does_not_stop_the_others(site: Site) -> None:
@@ -159,6 +171,12 @@ async def test_a_file_that_takes_the_name_in_the_last_moment_is_kept_and_read(
     monkeypatch.undo()
     assert site.found("done") == []
     assert await site.run() == ["2"]
+    assert [path for path in site.drop.iterdir() if path.is_file()] == []
+
+
+async def test_a_long_name_that_a_killed_daemon_was_taking_out_is_read_again(site: Site) -> None:
+    (site.drop / f".taken-0123456789abcdef-{'n' * 224}.ndjson").write_text(_line(1) + "\n")
+    assert await site.run() == ["1"]
     assert [path for path in site.drop.iterdir() if path.is_file()] == []
 
 

@@ -47,6 +47,20 @@ async def test_a_stop_time_can_be_overwritten(store: RecordStore) -> None:
     assert b'"runtime":-3600' in document
 
 
+async def test_an_overwritten_stop_time_leaves_the_former_version(store: RecordStore) -> None:
+    await store.add(running(), PROVENANCE, SAME_RUN)
+    await store.stop(update("job-1", START + HOUR), PROVENANCE)
+    assert await store.history("job-1") == []  # closed for the first time
+    by = Provenance(NOW, principal="tardis")
+    await store.stop(update("job-1", START + 2 * HOUR), by)
+    await store.stop(update("job-1", START + 2 * HOUR), by)
+    await store.stop(update("job-1", START + 3 * HOUR), by)
+    first, second = await store.history("job-1")
+    assert [decode_record(each.document).stop_time for each in (first, second)] == [START + HOUR, START + 2 * HOUR]
+    assert (first.action, first.reason) == (Action.CORRECT, "a client set another stop time (PUT /record)")
+    assert (first.changed_by, first.changed_at) == ("tardis", NOW)
+
+
 async def test_an_update_of_an_unknown_record(store: RecordStore) -> None:
     assert not await store.stop(update("nobody", NOW), PROVENANCE)
 

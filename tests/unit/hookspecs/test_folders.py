@@ -19,6 +19,19 @@ def test_a_folder_is_the_same_wherever_its_path_leads_later(tmp_path: Path) -> N
     assert list((tmp_path / "b").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["n" * 255, "é" * 125 + ".csv", "n." + "s" * 253])
+def test_the_longest_names_can_be_written_and_renamed(tmp_path: Path, name: str) -> None:
+    with SharedFolder.opened(tmp_path) as folder:
+        folder.write_whole(name, b"1")
+        with PrivateFolder.opened(tmp_path, "done") as done:
+            for number in range(3):
+                done.create(str(number)).close()
+            names = [done.rename(str(number), name) for number in range(3)]
+    assert (tmp_path / name).read_bytes() == b"1"
+    assert names[0] == name
+    assert sorted(names) == sorted(each.name for each in (tmp_path / "done").iterdir())
+
+
 @pytest.mark.parametrize("kind", ["link", "dangling link", "fifo", "folder", "hard link", "socket"])
 @pytest.mark.timeout(20)
 def test_only_regular_files_of_one_name_are_opened(tmp_path: Path, kind: str) -> None:
