@@ -29,6 +29,7 @@ from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, Unsa
 SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
 _LONGEST_NAME: Final = 200
+LARGEST_FILE: Final = 256 << 20
 """The maximum length of a name in bytes. With additions, it must fit into the file system's 255."""
 
 _RESERVE: Final = 256 << 20
@@ -106,7 +107,7 @@ def list_files(folder: SharedFolder, now: datetime, settle: timedelta) -> Listin
     return Listing(in_turn, sorted(future), irregular)
 
 
-def require_usable(folder: Folder, file: Dropped, largest: int) -> None:
+def require_usable(folder: Folder, file: Dropped) -> None:
     """Check the name and the size of a file.
 
     Raises:
@@ -119,8 +120,8 @@ def require_usable(folder: Folder, file: Dropped, largest: int) -> None:
         raise UnsafePath(f"{folder.path}: {name[:40]}… is too long a name: use at most {_LONGEST_NAME} bytes")
     if encoded.decode(errors="replace") != name:
         raise UnsafePath(f"{folder.path}: the name {name!r} is not UTF-8: rename the file")
-    if file.size > largest:
-        raise AuditordError(f"{folder.path / name} has {file.size} bytes: split it, or raise max_file_size ({largest})")
+    if file.size > LARGEST_FILE:
+        raise AuditordError(f"{folder.path / name} has {file.size} bytes: split it into files of at most 256 MiB")
 
 
 @contextmanager
