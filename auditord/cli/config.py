@@ -129,6 +129,8 @@ def diff_command(output: str) -> None:
     if not _are_same(files, found.files):
         say(f"config reload would not read them, but {', '.join(found.files) or 'no file'}", err=True)
     _print_changes(found, installation, output)
+    if found.restart:
+        say(f"config reload cannot change {', '.join(found.restart)}: restart the daemon instead", err=True)
     raise SystemExit(1 if found.differences else 0)
 
 

@@ -230,6 +230,7 @@ _WEEKEND_ACTIVITY: Final = 0.3
 """The submissions on a day of a weekend, as a share of those on a weekday."""
 
 _SATURDAY: Final = 5
+_ARRAY_RATE: Final = 0.08
 _FAILURE_RATE: Final = 0.06
 _MAX_SECONDS: Final = 47 * 3_600
 _OLD_SCORE, _NEW_SCORE = 13.2, 17.8
@@ -276,8 +277,13 @@ def make_up_records(now: datetime) -> Iterator[Record]:
     users = list(enumerate(groups[:_USERS]))
     for day in range(DAYS + 1):
         morning = begin + timedelta(days=day)
+        quiet = _WEEKEND_ACTIVITY if morning.weekday() >= _SATURDAY else 1.0
         for user, group in users:
-            for start, tasks in _submissions(random, morning, user):
+            busy = 0.55 + 0.45 * ((user * 7 + morning.toordinal() // 9) % 5) / 4  # some weeks are busier than others
+            for _ in range(int(random.expovariate(1.0) * 2.2 * busy * quiet + 0.35)):
+                hour = min(max(random.gauss(13.5, 4.0), 0.0), 23.9)
+                start = morning + timedelta(seconds=int(hour * 3_600))
+                tasks = random.choice((5, 10, 20)) if random.random() < _ARRAY_RATE else 1
                 number += 1
                 for record in _jobs(random, start, tasks, (user, group), f"{number}", fast=day > DAYS // 2):
                     if record.stop_time is not None and record.stop_time <= now:
@@ -305,16 +311,6 @@ def _with_cores(record: Record, count: int) -> Record:
     return structs.replace(record, components=(structs.replace(cores, amount=count), *others))
 
 
-def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple[datetime, int]]:
-    """Yield a user's submissions on a day: the time, and the number of tasks; more than one makes an array."""
-    busy = 0.55 + 0.45 * ((user * 7 + morning.toordinal() // 9) % 5) / 4  # some weeks are busier than others
-    quiet = _WEEKEND_ACTIVITY if morning.weekday() >= _SATURDAY else 1.0
-    for _ in range(int(random.expovariate(1.0) * 2.2 * busy * quiet + 0.35)):
-        hour = min(max(random.gauss(13.5, 4.0), 0.0), 23.9)
-        tasks = random.choice((5, 10, 20)) if random.random() < 0.08 else 1  # noqa: PLR2004 one in twelve is an array
-        yield morning + timedelta(seconds=int(hour * 3_600)), tasks
-
-
 def _jobs(
     random: Random, start: datetime, tasks: int, user: tuple[int, _Group], name: str, *, fast: bool
 ) -> Iterator[Record]:
@@ -330,6 +326,7 @@ def _jobs(
         used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))
         record_id = f"{group.cluster}-demo-{name}" + (f"_{task}" if tasks > 1 else "")
         labels = {OUTCOME: "failed" if failed else "completed", "user_id": f"demo-user-{number + 1:02}"}
+        labels["partition"] = "gpu" if gpus else "cpu"
         waiting = Component("WaitTime", waited // timedelta(seconds=1), ())
         components = chain(_components(cores, gpus, seconds, used, _NEW_SCORE if fast else _OLD_SCORE), [waiting])
         yield _record(record_id, start + waited, seconds, components, (group, labels))
@@ -348,12 +345,13 @@ def _record(
     name: str, start: datetime, seconds: int, components: Iterator[Component], of: tuple[_Group, Mapping[str, str]]
 ) -> Record:
     group, labels = of
-    named = {"site_id": f"{group.cluster}-demo", "group_id": group.name, "origin": "made up", **labels}
+    named = {"site_id": f"{group.cluster}-demo", "group_id": group.name, "account": group.name, "origin": "made up"}
+    named |= labels
     meta: dict[str, tuple[str, ...]] = {key: (value,) for key, value in named.items()}
     return Record(name, start, tuple(components), start + timedelta(seconds=seconds), meta)
 
 
 def _single(name: str, start: datetime, cores: int) -> Record:
     """Return the record of a job of two hours by the first user."""
-    labels = {OUTCOME: "completed", "user_id": "demo-user-01"}
+    labels = {OUTCOME: "completed", "user_id": "demo-user-01", "partition": "cpu"}
     return _record(name, start, 7_200, _components(cores, 0, 7_200, 0.5, _NEW_SCORE), (_GROUPS[0], labels))

@@ -274,11 +274,11 @@ _HEAD: Final = """\
 """
 
 
-def refuse_a_file_that_counts(file: Path) -> None:
-    """Raise if the file exists, or if files beside it configure collectors.
+def refuse_unfit(file: Path) -> None:
+    """Raise, before any question, if the file exists, cannot be created, or has files beside it with collectors.
 
     Raises:
-        ConfigurationError: there is such a file, or a file cannot be read.
+        ConfigurationError: one of these, or a file cannot be read.
     """
     if file.exists():
         raise ConfigurationError(
@@ -289,14 +289,6 @@ def refuse_a_file_that_counts(file: Path) -> None:
     if document.values.get("collectors"):
         place = document.origin(("collectors",))
         raise ConfigurationError(f"{place} has collectors already, and those of {file} would be merged with them")
-
-
-def refuse_a_folder_of_others(file: Path) -> None:
-    """Raise, before any question, if this user cannot create the file.
-
-    Raises:
-        ConfigurationError: the folder is not writable.
-    """
     folder = next(each for each in file.absolute().parents if each.exists())
     if not os.access(folder, os.W_OK):
         raise _unwritable(file, os.strerror(errno.EACCES))
@@ -352,46 +344,29 @@ def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what 
     return {key: _with_secrets(each, file, new) for key, each in value.items()} if is_section(value) else value
 
 
-def write_configuration(file: Path, text: str) -> None:
-    """Write the file.
+def write_new(path: Path, text: str, mode: int) -> bool:
+    """Write a new file; return False if it exists already.
 
-    Raises:
-        ConfigurationError: the file exists or cannot be written.
-    """
-    try:
-        _write_new(file, text, 0o666)
-    except OSError as error:
-        raise _unwritable(file, error.strerror or "") from error
-
-
-def write_secret(path: Path) -> bool:
-    """Write a new secret; return False if it exists already.
+    In a folder that is closed to others, its group may read the file, independent of the umask. The packages'
+    /etc/auditord is such a folder: its group is the service's.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
     try:
-        _write_new(path, f"{secrets.token_hex(32)}\n", 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = path.parent.stat()
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as opened:  # noqa: PTH123 its mode
+            if not folder.st_mode & 0o007:
+                with suppress(PermissionError):  # this user is not in the group
+                    os.fchown(opened.fileno(), -1, folder.st_gid)
+                    os.fchmod(opened.fileno(), folder.st_mode & 0o640)
+            opened.write(text)
     except FileExistsError:
         return False
     except OSError as error:
         raise _unwritable(path, error.strerror or "") from error
     return True
-
-
-def _write_new(path: Path, text: str, mode: int) -> None:
-    """Write a new file. In a folder that is closed to others, its group may read the file, independent of the umask.
-
-    The packages' /etc/auditord is such a folder: its group is the service's.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.parent.stat()
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as opened:  # noqa: PTH123 its mode
-        if not folder.st_mode & 0o007:
-            with suppress(PermissionError):  # this user is not in the group
-                os.fchown(opened.fileno(), -1, folder.st_gid)
-                os.fchmod(opened.fileno(), folder.st_mode & 0o640)
-        opened.write(text)
 
 
 def _unwritable(file: Path, reason: str) -> ConfigurationError:
@@ -424,8 +399,7 @@ def init_command(*, yes: bool, answers_file: Path | None, single_answers: Sequen
     """
     paths = config_paths()
     file = paths[-1] if paths else DEFAULT_FILE
-    refuse_a_file_that_counts(file)
-    refuse_a_folder_of_others(file)
+    refuse_unfit(file)
     hooks = load_hooks([])
     host = ThisHost()
     found = look_around(host, hooks.kinds)
@@ -444,11 +418,13 @@ def init_command(*, yes: bool, answers_file: Path | None, single_answers: Sequen
     given = {**read_answers(answers_file), **single}
     answers = answers_to(found, utc_now(), given, ask=not yes)
     since = _first_day(answers["since"])
-    text, secrets = configuration_text(found, answers, file)
+    text, new_secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
-    for secret in secrets:
-        say(f"wrote {secret}: keep it" if write_secret(secret) else f"kept {secret}, which already exists")
-    write_configuration(file, text)
+    for secret in new_secrets:
+        is_new = write_new(secret, f"{secrets.token_hex(32)}\n", 0o600)
+        say(f"wrote {secret}: keep it" if is_new else f"kept {secret}, which already exists")
+    if not write_new(file, text, 0o666):
+        raise _unwritable(file, os.strerror(errno.EEXIST))
     say(f"wrote {file}")
     look_at_result(since)
     say("")

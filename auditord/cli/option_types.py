@@ -27,7 +27,16 @@ class Instant(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
         """Parse an instant, or fail with the allowed forms."""
-        moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
+        moment: datetime = value
+        if not isinstance(value, datetime):
+            try:
+                moment = datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=self._zone)
+            except ValueError:
+                try:
+                    moment = parse_time(value)
+                except InvalidRecord:
+                    forms = "a date (2026-01-31) nor a time with zone (2026-01-31T12:00:00Z)"
+                    self.fail(f"'{value}' is neither {forms}", param, ctx)
         if not self._of_period:
             return moment
         from auditord.reporting.periods import check_day  # noqa: PLC0415 only for reports
@@ -36,18 +45,6 @@ class Instant(click.ParamType[datetime]):
             return check_day(moment)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-    def _read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=self._zone)
-        except ValueError:
-            pass
-        try:
-            return parse_time(value)
-        except InvalidRecord:
-            self.fail(
-                f"'{value}' is neither a date (2026-01-31) nor a time with zone (2026-01-31T12:00:00Z)", param, ctx
-            )
 
 
 INSTANT = Instant()

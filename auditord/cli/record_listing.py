@@ -175,22 +175,19 @@ def condition(
     conditions: list[queries.Condition] = [
         queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
     ]
-    conditions += [queries.MetaContains(_meta_key(key, url), value) for key, value in map(key_and_value, meta)]
+    if meta:
+        from auditord.reporting import LabelKeys  # noqa: PLC0415 needed only here
+
+        pairs, keys = [key_and_value(text) for text in meta], LabelKeys()
+        # As in reports, site, group and user stand for the configured labels; other names are keys themselves.
+        is_configurable = url is None and any(key in LabelKeys.__struct_fields__ for key, _ in pairs)
+        if is_configurable and plain_place(config_paths(), os.environ, needed=("labels",)) is None:
+            keys = load_configuration().labels.keys()
+        conditions += [queries.MetaContains(keys.key(key), value) for key, value in pairs]
     conditions += [queries.IdEquals(record_id)] if record_id is not None else []
     conditions += [queries.IsOpen()] if only_open else []
     conditions += [queries.ImplausibleCpuTime()] if implausible else []
     return queries.AllOf(tuple(conditions))
-
-
-def _meta_key(name: str, url: str | None) -> str:
-    """Return the meta key behind ``site``, ``group`` or ``user``, as in reports; other names are keys themselves."""
-    from auditord.reporting import LabelKeys  # noqa: PLC0415 needed only here
-
-    if url is not None or name not in LabelKeys.__struct_fields__:
-        return LabelKeys().key(name)
-    if plain_place(config_paths(), os.environ, needed=("labels",)) is not None:
-        return LabelKeys().key(name)
-    return load_configuration().labels.keys().key(name)
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec.structs import fields, replace
 
 from auditord.cli.daemons import ca_option, refuse_without_url, token_file_option
@@ -176,6 +177,10 @@ def report_options(default_period: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         @wraps(command)
         def wrapper(**chosen: Any) -> Any:  # Any: click's values
+            context = click.get_current_context()
+            has_period = context.get_parameter_source("period") is ParameterSource.COMMANDLINE
+            if has_period and (chosen["since"] is not None or chosen["until"] is not None):
+                raise click.UsageError("give --period, or --from and --to, not both")
             filters = tuple(split_pair(text, "--filter", "LABEL=VALUE") for text in chosen.pop("filters"))
             values = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
             return command(**chosen, options=ReportOptions(filters=filters, **values))

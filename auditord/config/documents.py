@@ -76,7 +76,8 @@ class Document(msgspec.Struct, frozen=True):
             for path, origin in self.origins.items()
             if not any(path[: len(each)] == each for each in replaced)
         }
-        sections = {path: kept[path] for path in other.origins if path in kept and _is_mapping(other.values, path)}
+        # A path that is left in both is that of a section, which keeps its first place.
+        sections = {path: kept[path] for path in other.origins if path in kept}
         return Document(_merge(self.values, other.values), kept | dict(other.origins) | sections)
 
 
@@ -94,9 +95,3 @@ def _replace(at: Path, below: Mapping[str, Any], above: Mapping[str, Any]) -> It
             yield from _replace((*at, key), below[key], above[key])
         else:
             yield (*at, key)
-
-
-def _is_mapping(values: Any, path: Path) -> bool:
-    for key in path:
-        values = values[key]
-    return is_section(values)

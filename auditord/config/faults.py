@@ -44,11 +44,16 @@ def options_at(schema: Schema, values: Any, path: Path) -> list[str]:
 
     The kind of an instance in the written values decides its options.
     """
-    sections: list[Schema] = [schema]
+    found = list(_variants(schema, schema, values))
     for key in path:
-        sections = [inner for each in sections for inner in _inner(schema, each, values, key)]
-        values = _step(values, key)
-    found = [each for section in sections for each in _variants(schema, section, values)]
+        below = _step(values, key)
+        inner: list[Schema] = []
+        for variant in found:
+            members = [*variant.get("patternProperties", {}).values(), variant.get("additionalProperties")]
+            named = variant.get("properties", {}).get(key) or members[0]
+            section = variant.get("items") if isinstance(key, int) else named
+            inner += _variants(schema, section, below) if is_section(section) else []
+        found, values = inner, below
     return sorted({name for section in found for name in section.get("properties", {})})
 
 
@@ -72,17 +77,6 @@ def _step(values: Any, key: str | int) -> Any:
         return values[key]
     except (KeyError, IndexError, TypeError):
         return None
-
-
-def _inner(root: Schema, section: Schema, values: Any, key: str | int) -> Iterator[Schema]:
-    for variant in _variants(root, section, values):
-        if isinstance(key, int):
-            each = variant.get("items")
-        else:
-            members = [*variant.get("patternProperties", {}).values(), variant.get("additionalProperties")]
-            each = variant.get("properties", {}).get(key) or members[0]
-        if is_section(each):
-            yield each
 
 
 def _variants(root: Schema, section: Schema, values: Any) -> Iterator[Schema]:
@@ -204,8 +198,16 @@ class _Writer(msgspec.Struct, frozen=True):
     def line(self, path: Path, details: ErrorDetails) -> str:
         if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
             path = (*path, "kind")
-        is_kind = len(path) == 3 and path[0] in INSTANCE_SECTIONS and path[2] == "kind"  # noqa: PLR2004
-        return fault(self.document, path, self._kind(path) if is_kind else self._text(details, path))
+        if len(path) != 3 or path[0] not in INSTANCE_SECTIONS or path[2] != "kind":  # noqa: PLR2004
+            return fault(self.document, path, self._text(details, path))
+        section, instance, _ = path
+        written = self.document.values[str(section)][instance].get("kind")
+        installed = self.models[str(section)]
+        if written is None:
+            return fault(self.document, path, f"this option is required{suggestion('', installed)}")
+        meant = suggestion(str(written), installed)
+        remedy = "" if "did you mean" in meant else ": install a package that has it (auditord hooks lists them)"
+        return fault(self.document, path, f"no installed hook module has the kind '{written}'{meant}{remedy}")
 
     def path(self, details: ErrorDetails) -> Path:
         """Return the error's location without names of union members and validators, which the model adds."""
@@ -223,16 +225,6 @@ class _Writer(msgspec.Struct, frozen=True):
             path.append(last)
         return tuple(path)
 
-    def _kind(self, path: Path) -> str:
-        section, instance, _ = path
-        written = self.document.values[str(section)][instance].get("kind")
-        installed = self.models[str(section)]
-        if written is None:
-            return f"this option is required{suggestion('', installed)}"
-        meant = suggestion(str(written), installed)
-        remedy = "" if "did you mean" in meant else ": install a package that has it (auditord hooks lists them)"
-        return f"no installed hook module has the kind '{written}'{meant}{remedy}"
-
     def _text(self, details: ErrorDetails, path: Path) -> str:
         context = details.get("ctx", {})
         match details["type"]:
@@ -249,21 +241,17 @@ class _Writer(msgspec.Struct, frozen=True):
                 return f"'{details['input']}' is not a valid name: use lowercase letters, digits and _, a letter first"
             case kind if kind in _EXPLAINED:
                 return _EXPLAINED[kind](str(details["input"]))
-            case _:
-                return _plain(details)
+            case kind:
+                message = _SHAPES.get(kind) or details["msg"].replace("Input", "it", 1)
+                quoted = f", not '{details['input']}'" if kind in _QUOTED else ""
+                remedy = "; to write it as text, put it in quotes" if kind == "string_type" else ""
+                known = {each.lower(): each for each in re.findall(r"'([^']*)'", str(context.get("expected", "")))}
+                likely = get_close_matches(str(details["input"]).lower(), known, n=1)
+                meant = f"; did you mean '{known[likely[0]]}'?" if likely else ""
+                return f"{message}{quoted}{meant}{remedy}"
 
 
 def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
     if is_list(values):
         return isinstance(key, int) and key < len(values)
     return is_section(values) and key in values
-
-
-def _plain(details: ErrorDetails) -> str:
-    quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
-    message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
-    remedy = "; to write it as text, put it in quotes" if details["type"] == "string_type" else ""
-    allowed = {each.lower(): each for each in re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))}
-    likely = get_close_matches(str(details["input"]).lower(), allowed, n=1)
-    meant = f"; did you mean '{allowed[likely[0]]}'?" if likely else ""
-    return f"{message}{quoted}{meant}{remedy}"

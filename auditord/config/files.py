@@ -28,26 +28,23 @@ def missing_files(configuration: Configuration, is_readable: Callable[[Path], bo
     ]
 
 
-def _values_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, Any]]:  # Any: see _members
+def _values_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, Any]]:  # Any: plain values, models
     """Yield all values in a section at any depth, including sections and lists, with their option paths."""
-    for key, value in _members(section):
+    members: Mapping[Any, Any] = {}  # by option or position
+    if isinstance(section, BaseModel):
+        if getattr(section, "enabled", True):
+            members = {name: getattr(section, name) for name in type(section).model_fields}
+    elif isinstance(section, msgspec.Struct):
+        members = msgspec.structs.asdict(section)
+    elif is_dataclass(section):
+        members = {each.name: getattr(section, each.name) for each in fields(section)}
+    elif isinstance(section, Mapping):
+        members = cast("Mapping[str, Any]", section)
+    elif isinstance(section, tuple | list):
+        members = dict(enumerate(cast("Sequence[Any]", section)))
+    for key, value in members.items():
         yield (*path, key), value
         yield from _values_in(value, (*path, key))
-
-
-def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a configuration holds
-    """Yield the values in a section or list, by option or position."""
-    if isinstance(value, BaseModel):
-        if getattr(value, "enabled", True):
-            yield from ((name, getattr(value, name)) for name in type(value).model_fields)
-    elif isinstance(value, msgspec.Struct):
-        yield from msgspec.structs.asdict(value).items()
-    elif is_dataclass(value):
-        yield from ((each.name, getattr(value, each.name)) for each in fields(value))
-    elif isinstance(value, Mapping):
-        yield from cast("Mapping[str, Any]", value).items()
-    elif isinstance(value, tuple | list):
-        yield from enumerate(cast("Sequence[Any]", value))
 
 
 def certificate_files(configuration: Configuration) -> list[Path]:
@@ -68,7 +65,7 @@ def certificate_files(configuration: Configuration) -> list[Path]:
     return list(dict.fromkeys(file for file in found if file is not None))
 
 
-def secrets_in(section: Any) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
+def secrets_in(section: Any) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: plain values, models
     """Yield the secrets in a section at any depth, with their option paths."""
     return ((path, value) for path, value in _values_in(section) if isinstance(value, SecretStr))
 

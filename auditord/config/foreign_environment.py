@@ -34,11 +34,11 @@ def read_foreign_environment(
                 translated = translate(given, files.values)
             except ValueError as error:
                 raise ConfigurationError(str(error)) from error
-            document = document.merge(_options(translated, environ))
+            document = document.merge(_read_options(translated, environ))
     return document
 
 
-def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document:
+def _read_options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document:
     document = Document()
     for option, value in translated.sections.items():
         variables, ours = translated.comments.get(option), f"{ENVIRONMENT_PREFIX}{option.upper().replace('.', '__')}"

@@ -70,8 +70,15 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
             section.setdefault(option, value)
     if faults:
         raise refusal(faults)
+    texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
+    remarks: dict[OptionPath, str] = {}
+    told: dict[str, str] = {}
+    for path in dict.fromkeys(path for source in sources for path in source.imported.comments):
+        # A repeated remark refers to the first option with the same text.
+        place = told.setdefault(texts[path], path)
+        remarks[tuple(path.split("."))] = texts[path] if place == path else f"see {place}"
     head = "".join(f"# {line}\n" for line in _head(sources).splitlines())
-    return head + to_yaml(values, Remarks(above=_remarks(sources)))
+    return head + to_yaml(values, Remarks(above=remarks))
 
 
 def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: InstalledKinds) -> _Source:
@@ -83,7 +90,14 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file is not structured as expected
             raise ConfigurationError(f"{file} cannot be imported, {importer.owner} would refuse it: {error}") from error
         if imported is not None:
-            return _Source(file, imported if importer.whole else _drop_level(imported))
+            if not importer.whole and _LEVEL in imported.sections:  # the daemon has a single level
+                sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
+                comments = {path: text for path, text in imported.comments.items() if path != _LEVEL}
+                level = imported.sections[_LEVEL]
+                reason = f"{level} was the level of one program; {_LEVEL} applies to the whole daemon"
+                dropped = {**imported.dropped, "log_level": reason}
+                imported = replace(imported, sections=sections, comments=comments, dropped=dropped)
+            return _Source(file, imported)
     if unknown := _unknown_option(document, importers):
         raise ConfigurationError(
             f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
@@ -147,27 +161,6 @@ def _with_others(
 
 def _describe_replaced(plugin: str) -> str:
     return f"the program that the plugin {plugin} replaces"
-
-
-def _drop_level(imported: ImportedConfig) -> ImportedConfig:
-    """Return the document without one component's log level, since the daemon has a single one."""
-    if _LEVEL not in imported.sections:
-        return imported
-    sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
-    comments = {path: text for path, text in imported.comments.items() if path != _LEVEL}
-    reason = f"{imported.sections[_LEVEL]} was the level of one program; {_LEVEL} applies to the whole daemon"
-    return replace(imported, sections=sections, comments=comments, dropped={**imported.dropped, "log_level": reason})
-
-
-def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
-    """Return the remarks by path. A repeated remark refers to the first option with the same text."""
-    texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
-    first: dict[str, str] = {}
-    for path in (path for source in sources for path in source.imported.comments):
-        first.setdefault(texts[path], path)
-    return {
-        tuple(path.split(".")): text if first[text] == path else f"see {first[text]}" for path, text in texts.items()
-    }
 
 
 def _head(sources: Sequence[_Source]) -> str:

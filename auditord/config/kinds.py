@@ -128,7 +128,7 @@ def _find_undelivered(configuration: Configuration, kinds: InstalledKinds) -> li
 
 
 def _find_unmade(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
-    """Return a remark for each needed label that no enabled collector makes, unless one's are unknown."""
+    """Return a remark for each needed label that no enabled collector or transform makes, unless one's are unknown."""
     known: set[str] = set()
     for each in configuration.collectors.values():
         if each.enabled:
@@ -138,6 +138,12 @@ def _find_unmade(configuration: Configuration, kinds: InstalledKinds) -> list[st
             known.update(made)
     if not known:
         return []
+    for section in configuration.transforms.values():
+        if section.enabled:
+            list_added = kinds.transforms[kind_of(section)].labels
+            if list_added is None:
+                return []
+            known.update(list_added(section))
     wanted: list[tuple[str, tuple[str, ...]]] = []
     wanted += [(f"labels.{name}", (key,)) for name, key in configuration.labels if key != f"{name}_id"]
     wanted += [

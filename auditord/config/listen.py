@@ -32,7 +32,6 @@ class ListenTls(Section):
     client_certificate: Literal["required", "optional"] = Field(
         default="required", description="Whether a client certificate is required or optional, with client_ca."
     )
-    minimum: Literal["1.2", "1.3"] = Field(default="1.2", description="The oldest accepted version of TLS.")
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -288,11 +288,6 @@ class AccessSection(Section):
         default={},
         description="Roles by name, besides reader, writer, monitor, operator and administrator.",
     )
-    session_length: Duration = Field(
-        default=timedelta(hours=12),
-        gt=timedelta(0),
-        description="How long a login to the page lasts. Revoking a token ends its session at once.",
-    )
 
     def known_roles(self) -> Mapping[str, Role]:
         """Return every role by name, including the predefined ones."""

@@ -15,7 +15,6 @@ from auditord.config.documents import DEFAULT, Document, Path, is_list, is_secti
 from auditord.config.faults import join_path
 from auditord.config.model import Configuration, kind_of, source_of
 from auditord.config.secrets import latest
-from auditord_hookspecs import InstanceConfig
 from auditord_hookspecs.arguments import HIDDEN, hide_in_text, hide_secrets, names_secret
 
 HIDDEN_REMARK: Final = f"{HIDDEN} stands for a secret, or for the value of an option that looks like one."
@@ -154,7 +153,13 @@ def compare(running: Configuration, written: Configuration) -> Changes:
             for name in dict.fromkeys((*before, *after)):
                 if name in before and name in after and _values(before[name]) == _values(after[name]):
                     continue
-                fits = section in _EXCHANGEABLE or _may_be_exchanged(before.get(name), after.get(name))
+                # A sender that keeps taking the same entries leaves its queue unaffected.
+                fits = section in _EXCHANGEABLE or (
+                    name in before
+                    and name in after
+                    and (kind_of(before[name]), source_of(before[name]), before[name].enabled)
+                    == (kind_of(after[name]), source_of(after[name]), after[name].enabled)
+                )
                 instances += [(section, name)] if fits else []
                 restart += [] if fits else [f"{section}.{name}"]
         elif _values(before) != _values(after):
@@ -165,15 +170,6 @@ def compare(running: Configuration, written: Configuration) -> Changes:
         found = _differing_leaves(path, _at(plain_running, path), _at(plain_written, path))
         differences += list(found) or [Difference(join_path(path), "a secret", "another secret")]
     return Changes(differences, instances, restart)
-
-
-def _may_be_exchanged(before: InstanceConfig | None, after: InstanceConfig | None) -> bool:
-    """Return whether a sender would keep taking the same entries, so that its queue is unaffected."""
-    return (
-        before is not None
-        and after is not None
-        and (kind_of(before), source_of(before), before.enabled) == (kind_of(after), source_of(after), after.enabled)
-    )
 
 
 def _values(section: Any) -> Any:  # Any: a section of the configuration

@@ -147,8 +147,13 @@ class _Reader:
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if (key := self._key(key_node)) is None:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, "a key must be plain text")
                 continue
+            if key_node.tag == _PLAIN and key_node.value == "<<":
+                self._fault(key_node, "merge keys (<<) do not exist in YAML 1.2: write the options out")
+                continue
+            key = str(key_node.value)
             if key in mapping:
                 first = self.origins[(*path, key)].line
                 self._fault(key_node, f"the key '{key}' is repeated (first on line {first}): keep one")
@@ -156,15 +161,6 @@ class _Reader:
             self.origins[(*path, key)] = self._origin(key_node)
             mapping[key] = self.value(value_node, (*path, key))
         return mapping
-
-    def _key(self, node: yaml.Node) -> str | None:
-        if not isinstance(node, yaml.ScalarNode):
-            self._fault(node, "a key must be plain text")
-            return None
-        if node.tag == _PLAIN and node.value == "<<":
-            self._fault(node, "merge keys (<<) do not exist in YAML 1.2: write the options out")
-            return None
-        return str(node.value)
 
     def _fault(self, node: yaml.Node, text: str) -> Any:  # Any: in place of a value
         self.faults.append(f"{self._origin(node)}: {text}")

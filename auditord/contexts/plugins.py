@@ -362,23 +362,18 @@ def find_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
     """
     found = list(hooks.declarations("auditord_panels"))
     named = set[tuple[HookModule, str]]()
-    for module, panel in found:
-        if fault := _find_fault(panel):
-            raise HookError(f"{module} {fault}")
+    for module, declared in found:
+        if not isinstance(declared, Panel):
+            raise HookError(f"{module} declares {declared!r} as a panel: yield instances of Panel")
+        panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields
+        what = f"{module} declares the panel '{panel.name}'"
+        if not (isinstance(panel.name, str) and re.fullmatch(INSTANCE_NAME, panel.name)):
+            raise HookError(f"{what}, whose name is not an identifier: lower-case letters, digits and _")
+        if not inspect.iscoroutinefunction(panel.show):
+            raise HookError(f"{what}, whose show is not async: write 'async def', without yield")
+        if not isinstance(panel.permission, Permission):
+            raise HookError(f"{what}, whose permission is not an auditord_hookspecs.Permission")
         if (module, panel.name) in named:
             raise HookError(f"{module} declares two panels '{panel.name}': give one of them another name")
         named.add((module, panel.name))
     return [(str(module), panel) for module, panel in found]
-
-
-def _find_fault(declared: Any) -> str | None:  # Any: what a hook module yields
-    if not isinstance(declared, Panel):
-        return f"declares {declared!r} as a panel: yield instances of Panel"
-    panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields
-    if not (isinstance(panel.name, str) and re.fullmatch(INSTANCE_NAME, panel.name)):
-        return f"declares the panel '{panel.name}', whose name is not an identifier: lower-case letters, digits and _"
-    if not inspect.iscoroutinefunction(panel.show):
-        return f"declares the panel '{panel.name}', whose show is not async: write 'async def', without yield"
-    if not isinstance(panel.permission, Permission):
-        return f"declares the panel '{panel.name}', whose permission is not an auditord_hookspecs.Permission"
-    return None

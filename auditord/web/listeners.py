@@ -30,8 +30,6 @@ from auditord.web.access.credentials import unix_peer
 from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import Refused
 
-_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers of TLS 1.2: authenticated and with forward secrecy. TLS 1.3 has no others."""
 
@@ -46,7 +44,7 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
         ConfigurationError: a file cannot be read or used; the message names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[tls.minimum]
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])

@@ -1,6 +1,6 @@
 """Kinds that change every record before it is stored, for example pseudonyms for users."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -26,9 +26,12 @@ class TransformKind(msgspec.Struct, Generic[T], frozen=True):
         make: returns an instance's function from a record to the changed record; called once, when the daemon starts.
         detect: returns the questions of ``auditord init`` for this kind; see :mod:`auditord_hookspecs.proposals`. If
             the answers give no options, no instance is written.
+        labels: returns the names of the labels that an instance adds to records. If no enabled collector or transform
+            makes a label that a plugin needs, ``auditord config check`` says so. None: unknown.
     """
 
     name: str
     config: type[T]
     make: Callable[[T], Transform]
     detect: Detect | None = None
+    labels: Callable[[T], Iterable[str]] | None = None

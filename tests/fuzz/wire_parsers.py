@@ -139,7 +139,7 @@ class _Issuer:
     @property
     def _config(self) -> JwtConfig:
         rules = [{"group": "/cms/*", "roles": ["reader"]}, {"subject": "collector-*", "roles": ["writer"]}]
-        options = {"issuer": _ISSUER, "audience": ["me"], "jwks": f"file:{self._file}", "algorithms": ["ES256"]}
+        options = {"issuer": _ISSUER, "audience": ["me"], "jwks": f"file:{self._file}"}
         return JwtConfig.model_validate({**options, "rules": rules})
 
     def signed(self, payload: bytes) -> str:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,9 @@ from auditord_hookspecs.access import Login
 log: Final = logging.getLogger(__name__)
 
 LONGEST_NAME: Final = 200
+
+SESSION_LENGTH: Final = timedelta(hours=12)
+"""The length of a login to the page. Revoking a token ends its session at once."""
 
 
 _UNKNOWN: Final = "The caller is not authenticated: send a bearer token or a client certificate."
@@ -171,8 +174,7 @@ async def open_authorisation(
         if not opened:
             yield None
             return
-        length, root = configuration.access.session_length, configuration.ui.root_path or "/"
-        sessions = open_sessions(configuration.state_dir, length, root, now)
+        sessions = open_sessions(configuration.state_dir, SESSION_LENGTH, configuration.ui.root_path or "/", now)
         yield Authorisation(opened, configuration.access.known_roles(), sessions)
 
 

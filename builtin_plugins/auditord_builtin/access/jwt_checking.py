@@ -33,6 +33,17 @@ BETWEEN_FETCHES: Final = timedelta(minutes=1)
 KEPT: Final = timedelta(days=1)
 """The time for which keys stay trusted while the issuer is unreachable. It also delays revocations."""
 
+REFRESH: Final = timedelta(hours=1)
+"""The time after which keys and description are fetched again."""
+
+ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""Accepted signature algorithms: those with a key pair. ``none`` and shared keys are excluded.
+
+If the issuer's public key were accepted as a shared one, anybody could sign.
+"""
+
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 
 Fetch: TypeAlias = Callable[[], Awaitable[Any]]  # Any: JSON
@@ -61,17 +72,10 @@ class KeysUnavailable(Exception):
 
 
 class KeyRing:
-    """The keys of one issuer, fetched again after ``refresh`` or for an unknown key id."""
+    """The keys of one issuer, fetched again after an hour or for an unknown key id."""
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        refresh: timedelta,
-        now: Callable[[], datetime],
-        log: "logging.LoggerAdapter[logging.Logger]",
-    ) -> None:
+    def __init__(self, fetch: Fetch, now: Callable[[], datetime], log: "logging.LoggerAdapter[logging.Logger]") -> None:
         self._fetch = fetch
-        self._refresh = refresh
         self._now = now
         self._log = log
         self._keys: Mapping[str | None, Described] = {}
@@ -85,7 +89,7 @@ class KeyRing:
         Raises:
             AccessRefused: the key does not exist, is for another algorithm, or cannot be fetched.
         """
-        if self._is_old(self._refresh) or (key_id is not None and key_id not in self._keys):
+        if self._is_old(REFRESH) or (key_id is not None and key_id not in self._keys):
             await self._renew()
         if self._is_old(KEPT):
             raise AccessRefused("the keys of the issuer cannot be fetched")
@@ -209,7 +213,7 @@ async def open_issuer(
             http = await stack.enter_async_context(context.http(http_options(config)))
         except AuditordError as error:
             raise ValueError(str(error)) from error
-        yield Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)), http
+        yield Issuer(config, KeyRing(lambda: key_set(config, http), context.now, context.log)), http
 
 
 class Issuer(msgspec.Struct, frozen=True):
@@ -236,7 +240,7 @@ class Issuer(msgspec.Struct, frozen=True):
         try:
             header = jwt.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid")
-            if algorithm not in config.algorithms:
+            if algorithm not in ALGORITHMS:
                 raise AccessRefused("signed by an algorithm that is not accepted")
             key = await self.keys.key(key_id, str(algorithm))
             claims: Claims = jwt.decode(
@@ -296,7 +300,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Description:
-    """An issuer's discovery document, fetched again after ``refresh``."""
+    """An issuer's discovery document, fetched again after an hour."""
 
     def __init__(self, config: JwtConfig, http: HttpClient, now: Callable[[], datetime]) -> None:
         self._config = config
@@ -311,7 +315,7 @@ class Description:
         Raises:
             LoginUnavailable: the document cannot be fetched.
         """
-        if self._known is not None and not self._is_past(self._known[0], self._config.refresh):
+        if self._known is not None and not self._is_past(self._known[0], REFRESH):
             return self._known[1]
         if self._failed is not None and not self._is_past(self._failed[0], BETWEEN_FETCHES):
             raise LoginUnavailable(str(self._failed[1]))

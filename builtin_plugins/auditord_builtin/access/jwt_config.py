@@ -1,21 +1,13 @@
 """The options of the authenticator ``jwt``: an OpenID Connect issuer, such as EGI Check-in or an INDIGO IAM."""
 
-from datetime import timedelta
 from pathlib import Path
-from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from auditord_builtin.access.connections import Pattern, Rule
-from auditord_hookspecs import Duration, InstanceConfig, Section
+from auditord_hookspecs import InstanceConfig, Section
 from auditord_hookspecs.config import Secret
-
-Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signature algorithms with a key pair. ``none`` and shared keys are excluded.
-
-If the issuer's public key were accepted as a shared one, anybody could sign.
-"""
 
 GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
 """The claims in which EGI Check-in (the first two) and INDIGO IAM list the groups of a user."""
@@ -66,18 +58,12 @@ class JwtConfig(InstanceConfig):
         description="The issuer's keys: a URL or file:/path; default: the URL in its discovery document.",
     )
     ca: Path | None = Field(default=None, description="PEM file with the CA of the issuer's server.")
-    algorithms: tuple[Algorithm, ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="Accepted signature algorithms."
-    )
     group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims with groups.")
     user_claim: str | None = Field(
         default=None,
         min_length=1,
         description="The claim with the user's name in records, such as preferred_username, for roles with rows of "
         "self. Choose a claim that users cannot change.",
-    )
-    refresh: Duration = Field(
-        default=timedelta(hours=1), gt=timedelta(0), description="How often to fetch the issuer's keys."
     )
     login: LoginSection | None = Field(
         default=None,

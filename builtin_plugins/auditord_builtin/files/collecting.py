@@ -137,7 +137,7 @@ class _Run:
         """Yield the batches of a file. Errors in a file do not stop the run."""
         path = self.folder.path / file.name
         try:
-            require_usable(self.folder, file, self.config.max_file_size)
+            require_usable(self.folder, file)
             if not self.context.dry_run:
                 await to_thread.run_sync(self.results.require_room, file, self.context.instance_dir)
             async for batch in self._read(file, position):

@@ -28,6 +28,8 @@ from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, Unsa
 
 SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
+LARGEST_FILE: Final = 256 << 20
+"""The most bytes of a file."""
 
 _RESERVE: Final = 256 << 20
 """Bytes that copies leave free, since the spool may be on the same file system."""
@@ -104,7 +106,7 @@ def list_files(folder: SharedFolder, now: datetime, settle: timedelta) -> Listin
     return Listing(in_turn, sorted(future), irregular)
 
 
-def require_usable(folder: Folder, file: Dropped, largest: int) -> None:
+def require_usable(folder: Folder, file: Dropped) -> None:
     """Check the name and the size of a file.
 
     Raises:
@@ -114,8 +116,8 @@ def require_usable(folder: Folder, file: Dropped, largest: int) -> None:
     name = file.name
     if os.fsencode(name).decode(errors="replace") != name:
         raise UnsafePath(f"{folder.path}: the name {name!r} is not UTF-8: rename the file")
-    if file.size > largest:
-        raise AuditordError(f"{folder.path / name} has {file.size} bytes: split it, or raise max_file_size ({largest})")
+    if file.size > LARGEST_FILE:
+        raise AuditordError(f"{folder.path / name} has {file.size} bytes: split it into files of at most 256 MiB")
 
 
 @contextmanager

@@ -43,9 +43,6 @@ class FilesConfig(RunConfig):
     settle: NonNegativeDuration = Field(
         default=timedelta(seconds=10), description="A file is complete when it has not changed for this long."
     )
-    max_file_size: int = Field(
-        default=256 * 1024**2, gt=0, description="A file with more bytes is not read: it stays, and the run fails."
-    )
     record_prefix: str = Field(
         default="", description='Prepended to each record\'s id, with a "-"; empty: ids stay unchanged.'
     )

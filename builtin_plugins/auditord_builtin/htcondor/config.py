@@ -78,6 +78,11 @@ Components = Annotated[tuple[ComponentRule, ...], auditor_preset(AUDITOR_COMPONE
 Output = Literal["separated", "json", "jsonl"]
 
 
+START_KEYS: Final = ("LastMatchTime", "JobCurrentStartDate", "JobStartDate")
+STOP_KEYS: Final = ("CompletionDate", "EpochWriteDate", "EnteredCurrentStatus")
+"""The attributes with a job's start and end; the first one that is defined and not 0 is used."""
+
+
 class HTCondorConfig(RunConfig):
     """Finished jobs of HTCondor access points or HTCondor-CEs, read from their history."""
 
@@ -114,16 +119,6 @@ class HTCondorConfig(RunConfig):
         default=None, description="A ClassAd expression; only jobs for which it is true make records."
     )
     job_status: tuple[int, ...] = Field(default=(), description="3 removed, 4 completed; empty: all.")
-    start_keys: tuple[str, ...] = Field(
-        default=("LastMatchTime", "JobCurrentStartDate", "JobStartDate"),
-        min_length=1,
-        description="Attributes with a job's start; the first one that is defined and not 0 is used.",
-    )
-    stop_keys: tuple[str, ...] = Field(
-        default=("CompletionDate", "EpochWriteDate", "EnteredCurrentStatus"),
-        min_length=1,
-        description="Attributes with a job's end; the first one that is defined and not 0 is used.",
-    )
     runtime: Literal["last_run", "all_runs", "auditor"] = Field(
         default="last_run",
         description="The time that counts: that with a slot, in the last run or in all_runs; auditor: from start to "
@@ -174,7 +169,7 @@ class HTCondorConfig(RunConfig):
     @property
     def columns(self) -> list[str]:
         """The attributes and expressions that the rules use."""
-        wanted = (*self.start_keys, *self.stop_keys, *self.user_keys, *self.group_keys)
+        wanted = (*START_KEYS, *STOP_KEYS, *self.user_keys, *self.group_keys)
         return list(dict.fromkeys((*wanted, *columns(self.sites, self.meta, self.components))))
 
     @model_validator(mode="before")

@@ -21,7 +21,7 @@ from auditord_builtin.htcondor.ads import (
     job_name,
     parse_ad,
 )
-from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.config import START_KEYS, STOP_KEYS, HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, literals, read_ad
 from auditord_builtin.htcondor.query import CHOSEN, list_columns
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, Window
@@ -91,7 +91,7 @@ def find_end(config: HTCondorConfig, row: Row) -> datetime | None:
     Raises:
         InvalidRecord: the end cannot be read.
     """
-    return _first_instant(row, (_EPOCH_STOP, *config.stop_keys) if config.epochs else config.stop_keys)
+    return _first_instant(row, (_EPOCH_STOP, *STOP_KEYS) if config.epochs else STOP_KEYS)
 
 
 def ends_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
@@ -113,7 +113,7 @@ def ends_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
 
 
 def _began_at(config: HTCondorConfig, row: Row) -> datetime | None:
-    return _first_instant(row, (_EPOCH_START, *config.start_keys) if config.epochs else config.start_keys)
+    return _first_instant(row, (_EPOCH_START, *START_KEYS) if config.epochs else START_KEYS)
 
 
 def _first_instant(row: Row, keys: Sequence[str]) -> datetime | None:
@@ -169,7 +169,7 @@ def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
     row = ad.row
     start, stop = _determine_times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
-        missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
+        missing = "GlobalJobId" if start and stop else " and ".join(STOP_KEYS)
         raise InvalidRecord(f"the ad has no {missing}")
     owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
     reserved, outcome = (*config.site_labels, *OWN_LABELS), find_outcome(row, is_run=config.epochs)

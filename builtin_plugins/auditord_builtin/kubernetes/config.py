@@ -153,11 +153,6 @@ class KubernetesConfig(RunConfig):
         default=_GPUS, description="What counts as GPUs. The first rule that matches a resource or device counts."
     )
     prometheus: Prometheus | None = Field(default=None, description="Query a Prometheus for CPU time and memory.")
-    quiet: Duration = Field(
-        default=timedelta(seconds=2),
-        gt=timedelta(0),
-        description="A run ends after this long without an event; the next run reads later events.",
-    )
     watch_for: Duration = Field(
         default=timedelta(seconds=25), gt=timedelta(0), description="A run ends at the latest after this long."
     )

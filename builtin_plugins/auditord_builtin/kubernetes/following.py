@@ -40,6 +40,9 @@ from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
 PAGE_SIZE: Final = 500
 """The number of pods that one request reads and one batch stores."""
 
+QUIET: Final = timedelta(seconds=2)
+"""A run ends after this long without an event; the next run reads later events."""
+
 _RUNNING: Final = "pod/"
 _WAITING: Final = "metrics/"
 
@@ -509,7 +512,7 @@ class Run:
         """Read the watches of all scopes concurrently. A failing watch does not affect the others."""
         found = dict[str, WatchResult]()
         config, now = self._config, self._context.now
-        limits = Limits(PAGE_SIZE, config.quiet, config.watch_for, pause=config.quiet / 10)
+        limits = Limits(PAGE_SIZE, QUIET, config.watch_for, pause=QUIET / 10)
 
         async def read(scope: str, version: str) -> None:
             try:

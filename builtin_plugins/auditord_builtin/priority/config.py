@@ -44,9 +44,6 @@ class PriorityConfig(PluginConfig):
         "but run without one. Placeholders: {priority}, {resource} (or {resources}), {group}, {1}, {2}, "
         "...",
     )
-    command_timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="A command that takes longer is killed."
-    )
     min_priority: int = Field(default=0, ge=0, le=2**63 - 1, description="The lowest priority.")
     max_priority: int = Field(default=1024, ge=0, le=2**63 - 1, description="The highest priority.")
     computation_mode: Mode = Field(

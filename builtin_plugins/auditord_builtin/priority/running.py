@@ -271,6 +271,9 @@ def _chart(title: str, course: Sequence[tuple[str, Mapping[str, int]]], groups: 
 
 _PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
+COMMAND_TIMEOUT: Final = timedelta(seconds=30)
+"""A command that takes longer is killed."""
+
 MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -303,7 +306,7 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
             context.show(show_command(argv))
             continue
         try:
-            await context.run_command(argv, timeout=config.command_timeout, max_output=MAX_OUTPUT)
+            await context.run_command(argv, timeout=COMMAND_TIMEOUT, max_output=MAX_OUTPUT)
         except CommandFailed as error:
             failed[group] = error
             metrics.FAILURES.labels(context.instance, group).inc()

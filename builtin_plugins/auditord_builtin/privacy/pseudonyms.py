@@ -91,4 +91,6 @@ def _options(answers: Answers) -> Mapping[str, Any]:
     return {"key": NewSecret("pseudonym-key")} if answers["users"] == "pseudonyms" else {}
 
 
-KIND: Final = TransformKind(name="pseudonyms", config=PseudonymsConfig, make=transform, detect=detect)
+KIND: Final = TransformKind(
+    name="pseudonyms", config=PseudonymsConfig, make=transform, detect=detect, labels=lambda _: ()
+)

@@ -390,7 +390,7 @@ _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*= (.*?)\s*$", re.MULTILINE)
 ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
 _GROUP_LABELS: Final = {"account": "account", "unix": "group_id"}
-_META_RULES: Final = [
+META_RULES: Final = [
     {"name": "account", "key": "Account", "key_type": "String"},
     {"name": "partition", "key": "Partition", "key_type": "String"},
 ]
@@ -467,7 +467,7 @@ def _labels(answers: Answers) -> Mapping[str, str]:
 
 
 def _epilog_options(answers: Answers) -> Mapping[str, Any]:
-    return {"sites": [{"name": answers["site"]}], "meta": _META_RULES, "sacct": []}
+    return {"sites": [{"name": answers["site"]}], "meta": META_RULES, "sacct": []}
 
 
 def _settings(host: Host) -> Mapping[str, str]:
@@ -495,7 +495,7 @@ def _options(answers: Answers, *, has_gpus: bool) -> Mapping[str, Any]:
     return {
         "earliest_datetime": f"{answers['since']}T00:00:00Z",
         "sites": [{"name": answers["site"]}],
-        "meta": _META_RULES,
+        "meta": META_RULES,
         "components": [
             {"name": "Cores", "key": "NCPUS", **_scores(answers["score"])},
             memory,

@@ -181,17 +181,11 @@ def changed(token: str, payload: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("kind", BAD)
 async def test_bad_tokens_are_refused(tmp_path: Path, kind: str) -> None:
-    async with issuer() as url, asking(url, tmp_path, algorithms=["RS256", "ES256", "PS256"]) as ask:
+    async with issuer() as url, asking(url, tmp_path) as ask:
         token = BAD[kind](url)
         with pytest.raises(AccessRefused) as refused:
             await ask(token)
         assert token not in str(refused.value)
-
-
-async def test_an_algorithm_that_is_not_configured_is_refused(tmp_path: Path) -> None:
-    async with issuer() as url, asking(url, tmp_path, algorithms=["ES256"]) as ask:
-        with pytest.raises(AccessRefused, match="not accepted"):
-            await ask(signed(claims(url)))
 
 
 async def test_keys_may_come_from_a_file(tmp_path: Path) -> None:
@@ -214,8 +208,6 @@ async def test_a_discovery_document_of_another_issuer_is_not_believed(tmp_path: 
         {"issuer": "file:/etc/passwd"},
         {"jwks": "http://iam.example.org/jwk"},
         {"jwks": "file:keys.json"},
-        {"algorithms": ["none"]},
-        {"algorithms": ["HS256"]},
         {"audience": []},
         {"rules": []},
         {"rules": [{"roles": ["reader"]}]},
@@ -235,7 +227,7 @@ class Keys:
         self.fetched = 0
         self.time = now()
         log = task_log("idp", "jwt")
-        self.ring = KeyRing(self.fetch, timedelta(hours=1), lambda: self.time, log)
+        self.ring = KeyRing(self.fetch, lambda: self.time, log)
 
     async def fetch(self) -> Any:
         self.fetched += 1

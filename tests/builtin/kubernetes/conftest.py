@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Site:
     Args:
         server: the server.
         folder: where its kubeconfig is.
-        patch: changes the size of pages.
+        patch: changes the size of pages, and the time without an event after which a run ends.
     """
 
     def __init__(self, server: KubeServer, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -33,9 +34,10 @@ class Site:
         self._folder = folder
         self._patch = patch
 
-    def config(self, page_size: int = 500, **options: Any) -> KubernetesConfig:
+    def config(self, page_size: int = 500, quiet: float = 0.05, **options: Any) -> KubernetesConfig:
         self._patch.setattr(following, "PAGE_SIZE", page_size)
-        quick = {"quiet": "50ms", "watch_for": "2s", "kubeconfig": self._folder / "kubeconfig"}
+        self._patch.setattr(following, "QUIET", timedelta(seconds=quiet))
+        quick = {"watch_for": "2s", "kubeconfig": self._folder / "kubeconfig"}
         return KubernetesConfig.model_validate({"earliest_datetime": "2026-01-01T00:00:00Z", **quick, **options})
 
     async def collect(self, **options: Any) -> list[Record]:

@@ -16,7 +16,7 @@ from tests.builtin.kubernetes.pod_maker import NOW, START, at, make_pod, over, r
 
 pytestmark = pytest.mark.anyio
 MINUTE = timedelta(minutes=1)
-QUICK: dict[str, Any] = {"page_size": 4, "quiet": "20ms"}
+QUICK: dict[str, Any] = {"page_size": 4, "quiet": 0.02}
 
 
 def label(record: Record, name: str) -> str:
@@ -168,7 +168,7 @@ async def test_a_pod_that_vanishes_after_the_clock_was_ahead_ends_in_the_past(si
 
 async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
     """Always more to read, never quiet; then the server has forgotten everything, and the pod is not there."""
-    busy = {"watch_for": "1ms", "page_size": 3, "quiet": "30s"}
+    busy: dict[str, Any] = {"watch_for": "1ms", "page_size": 3, "quiet": 30}
     await site.collect(watch_for="1ms", page_size=3)
     site.context.moment += 10 * MINUTE
     pod = site.server.put(written(running(make_pod(), NOW + MINUTE), NOW + MINUTE))
@@ -221,7 +221,7 @@ async def test_a_pod_counts_until_all_was_known_also_when_namespaces_become_all(
 
 async def test_all_namespaces_are_watched_at_the_same_time(site: Site) -> None:
     names = [f"n{number}" for number in range(120)]
-    await site.collect(job_filter={"namespace": names}, quiet="1s")
+    await site.collect(job_filter={"namespace": names}, quiet=1)
     assert site.server.most_watched == len(names)
 
 

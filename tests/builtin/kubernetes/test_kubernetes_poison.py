@@ -73,7 +73,6 @@ def write(folder: Path, **options: Any) -> None:
     collector: dict[str, Any] = {
         "kind": "kubernetes",
         "interval": "1s",
-        "quiet": "100ms",
         "kubeconfig": str(folder / "kubeconfig"),
     }
     collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), **options}

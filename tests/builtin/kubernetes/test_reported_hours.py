@@ -32,7 +32,7 @@ async def run(folder: Path, *command: str) -> str:
 
 
 async def test_the_defaults_give_a_report_the_hours_of_each_group(site: Site, tmp_path: Path) -> None:
-    collector = {"kind": "kubernetes", "kubeconfig": str(tmp_path / "kubeconfig"), "quiet": "200ms"}
+    collector = {"kind": "kubernetes", "kubeconfig": str(tmp_path / "kubeconfig")}
     collector["earliest_datetime"] = "2026-11-01T00:00:00Z"
     document = {"state_dir": str(tmp_path / "state"), "api": {"enabled": False}, "collectors": {"pods": collector}}
     (tmp_path / "auditord.yml").write_text(json.dumps(document))

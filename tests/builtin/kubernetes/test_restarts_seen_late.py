@@ -215,7 +215,7 @@ async def site(folder: Path) -> AsyncGenerator[Site]:
     (folder / "servers").mkdir()
     async with api_server(folder / "servers") as server, connected(server.url, server.token, "ledger") as cluster:
         write_kubeconfig(folder / "kubeconfig", server.url, server.token)
-        options = {"interval": "1s", "quiet": "1s", "watch_for": "3s", "components": COMPONENTS}
+        options = {"interval": "1s", "watch_for": "3s", "components": COMPONENTS}
         here = Site(cluster, server, Daemon(folder, "ledger", **options), random.Random(12))  # noqa: S311 a test's dice
         try:
             yield here

@@ -194,14 +194,15 @@ def written(folder: Path) -> dict[str, str]:
 
 
 async def test_a_failing_hanging_or_missing_command_stops_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["fails", "hangs", "a b {1} {priority}", "x; touch y", "$HOME"]
     program, folder = tmp_path / "set priority.sh", tmp_path / "set"
     program.write_text(SET)
     folder.mkdir()
     commands = ["/no/such/program {group}", f"sh '{program}' {folder} {{group}} {{priority}}"]
-    chosen = config(group_mapping={name: ["p"] for name in names}, commands=commands, command_timeout="3s")
+    monkeypatch.setattr("auditord_builtin.priority.running.COMMAND_TIMEOUT", timedelta(seconds=3))
+    chosen = config(group_mapping={name: ["p"] for name in names}, commands=commands)
     real = RealCommands(stored=used(**dict.fromkeys(names, 1)), moment=NOW)
     with pytest.raises(PrioritiesNotSet, match="failed for 5 of 5 groups, all others ran"):
         await set_priorities(chosen, real)

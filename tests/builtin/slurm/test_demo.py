@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.demo import RECORDED, SACCT
+from auditord_builtin.slurm.demo import RECORDED, SACCT, replay
 from auditord_builtin.slurm.kinds import SLURM
 from auditord_hookspecs.checks import Severity
 from tests.real_context import RealContext
@@ -31,6 +31,14 @@ async def test_the_recorded_accounting_is_replayed_through_the_collector() -> No
     assert sum(batch.skipped.get("never started", 0) for batch in context.kept) == 3
     assert not any(batch.quarantined for batch in context.kept)
     assert not await context.keep(SLURM.collect(demo_config(), context))
+
+
+async def test_the_demo_has_the_labels_that_init_proposes() -> None:
+    config = SlurmConfig.model_validate(replay())
+    context = RealContext(moment=RECORDED.stop + config.lag)
+    records = await context.keep(SLURM.collect(config, context))
+    assert {each for record in records for each in (record.meta or {})["account"]} >= {"biology", "physics"}
+    assert {each for record in records for each in (record.meta or {})["partition"]} >= {"short"}
 
 
 async def test_doctor_finds_nothing_wrong_with_it() -> None:

@@ -242,6 +242,16 @@ def test_a_reload_announces_a_new_plugin_which_waits_for_its_time(running: Site)
     assert "plugins.now: first run at once; it mails 2 people\n" in running.run("config", "diff").stdout
 
 
+def test_diff_names_the_sections_that_need_a_restart_as_reload_does(running: Site) -> None:
+    running.write(collectors={"jobs": {**JOBS, "label": "new"}}, ui={"title": "A site"}, audit={"days": 5})
+    compared = running.run("config", "diff")
+    assert 'ui.title: "auditord" -> "A site"\n' in compared.stdout
+    assert "config reload cannot change ui, audit: restart the daemon instead\n" in compared.stderr
+    assert "restart the daemon to change ui, audit" in str(running.run("config", "reload").exception)
+    running.write(collectors={"jobs": {**JOBS, "label": "new"}})
+    assert "restart" not in running.run("config", "diff").stderr
+
+
 def test_diff_prints_only_the_items_and_members_of_a_list_that_differ(running: Site) -> None:
     last = [{"name": "a"}, {"name": "b"}]
     rules = [{"name": "queue", "key": "QOS"}, {"name": "vo", "key": "Comment", "other": None}, {"name": "gone"}, *last]

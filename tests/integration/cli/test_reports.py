@@ -208,6 +208,8 @@ def test_no_records_make_no_figures(site: Site) -> None:
         (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "--to must be later than --from"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
+        (("report", "usage", "--period", "this-year", "--from", "2026-01-01"), "give --period, or --from and --to"),
+        (("top", "--to", "2026-01-01", "--period", "this-month"), "give --period, or --from and --to, not both"),
         (("report", "usage", "--co2-per-kwh", "-1"), "-1"),
         (("top", "--timezone", "Moon/Base"), "is not a time zone that this host knows"),
     ],

@@ -16,6 +16,7 @@ from auditord.cli.demo_run import _what_to_try  # pyright: ignore[reportPrivateU
 from auditord.cli.installation import program
 from auditord.config.merging import CONTROL_FILE
 from auditord.errors import PERMISSION_REMEDY, DaemonError, OutputClosed
+from auditord.testing import EPOCH
 
 
 @pytest.fixture
@@ -54,6 +55,14 @@ def test_a_user_ssh_hint_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyP
     assert "ssh" not in _what_to_try("http://127.0.0.1:8000", Path("demo.yml"))
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
     assert "ssh -L 8000:127.0.0.1:8000 " in _what_to_try("http://127.0.0.1:8000", Path("demo.yml"))
+
+
+def test_every_made_up_record_has_an_account_and_a_partition() -> None:
+    records = list(demo_run.make_up_records(EPOCH))
+    assert len(records) > 1_000
+    labels = [record.meta or {} for record in records]
+    assert {each["partition"] for each in labels} == {("cpu",), ("gpu",)}
+    assert all(each["account"] == each["group_id"] for each in labels)
 
 
 def test_the_demo_says_that_its_folder_is_deleted_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,9 @@ def test_what_makes_no_sense_is_refused(entry: object, said: str) -> None:
 
 def test_the_place_of_a_fault_is_named() -> None:
     with pytest.raises(ValidationError) as raised:
-        listen({"address": "127.0.0.1:1", "tls": {**FILES, "minimum": "1.1"}})
+        listen({"address": "127.0.0.1:1", "tls": {**FILES, "client_certificate": "maybe"}})
     assert raised.value.errors()[0]["loc"][:2] == ("listen", 0)
-    assert raised.value.errors()[0]["loc"][-2:] == ("tls", "minimum")
+    assert raised.value.errors()[0]["loc"][-2:] == ("tls", "client_certificate")
 
 
 def test_a_port_alone_is_one_of_this_host() -> None:

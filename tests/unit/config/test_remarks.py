@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import ValidationError
 
-from auditord.config.kinds import configuration_model, instance_models, remarks
+from auditord.config.kinds import InstalledKinds, configuration_model, instance_models, remarks
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
+from auditord_hookspecs import InstanceConfig, TransformKind
 from auditord_hookspecs.mapping import SiteRule, remarks_on_sites
 
 KINDS = load_hooks(()).kinds
@@ -51,11 +53,11 @@ SLURM = {"kind": "slurm", "sites": [{"name": "S"}]}
 USER_CPU = [{"name": "Cores", "key": "NCPUS"}, {"name": "UserCPU", "key": "UserCPU", "key_type": "Time"}]
 
 
-def remarked(**sections: Any) -> list[str]:  # Any: as in a file
-    configuration = configuration_model(instance_models(KINDS)).model_validate(
+def remarked(kinds: InstalledKinds = KINDS, **sections: Any) -> list[str]:  # Any: as in a file
+    configuration = configuration_model(instance_models(kinds)).model_validate(
         {"state_dir": "/state", "store": {"url": "sqlite:///records.db"}, **sections}
     )
-    return remarks(configuration, KINDS)
+    return remarks(configuration, kinds)
 
 
 def undelivered(**sections: Any) -> list[str]:  # Any: as in a file
@@ -109,8 +111,15 @@ VOMS = {"name": "voms", "key": "Comment", "key_type": "String"}
 HOST = {"name": "submit_host", "value": "ce1.example.org"}
 
 
-def unmade(*meta: dict[str, Any], apel: dict[str, Any] = APEL, **sections: Any) -> list[str]:  # Any: as in a file
-    found = remarked(collectors={"slurm": {**SLURM, "meta": meta}, **sections}, plugins={"apel": apel})
+def unmade(
+    *meta: dict[str, Any],
+    apel: dict[str, Any] = APEL,
+    kinds: InstalledKinds = KINDS,
+    transforms: dict[str, Any] = {},  # noqa: B006 only read
+    **collectors: Any,  # Any: as in a file
+) -> list[str]:
+    collectors = {"slurm": {**SLURM, "meta": meta}, **collectors}
+    found = remarked(kinds, collectors=collectors, plugins={"apel": apel}, transforms=transforms)
     return [each.partition(": add it")[0] for each in found if "no collector makes the label" in each]
 
 
@@ -123,6 +132,24 @@ def test_mandatory_labels_that_no_collector_makes_are_named() -> None:
     assert unmade(VOMS, HOST, apel=by_site) == ["plugins.apel: no collector makes the label centre"]
     jobs: dict[str, Any] = {**APEL, "message_type": "individual_jobs", "individual_job_fields": {}}
     assert unmade(apel=jobs) == []  # a VO is optional there
+
+
+class Added(InstanceConfig):
+    names: tuple[str, ...]
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_labels_that_a_transform_adds_or_may_add_are_not_missed(is_declared: bool) -> None:
+    labels = (lambda config: config.names) if is_declared else None
+    kind = TransformKind("add", Added, lambda _: lambda record: record, labels=labels)
+    kinds = replace(KINDS, transforms={**KINDS.transforms, "add": kind})
+    transforms = {"vo": {"kind": "add", "names": ["voms"]}}
+    host = "plugins.apel: no collector makes the label submit_host"
+    assert unmade(kinds=kinds, transforms=transforms) == ([host] if is_declared else [])
+    off = {"vo": {**transforms["vo"], "enabled": False}}
+    assert len(unmade(kinds=kinds, transforms=off)) == 2
+    hidden = {"hide": {"kind": "pseudonyms", "key": "x" * 32}}
+    assert len(unmade(transforms=hidden)) == 2  # it adds none
 
 
 def test_labels_that_a_collector_may_make_are_not_missed() -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from auditord_builtin.slurm.config import META_RULES
 from auditord_hookspecs import Window
 
 SACCT: Final = Path(__file__).with_name("sacct.py")
@@ -16,10 +17,14 @@ RECORDED: Final = Window(datetime(2026, 11, 20, 10, 17, 29, tzinfo=UTC), datetim
 
 
 def replay() -> Mapping[str, Any]:  # Any: options as a file would give them
-    """Return options for an instance that collects all recorded jobs in one query, however long ago they ran."""
+    """Return options for an instance that collects all recorded jobs in one query, however long ago they ran.
+
+    The records have the labels that ``auditord init`` proposes.
+    """
     return {
         "sacct": [sys.executable, "-IS", str(SACCT)],
         "earliest_datetime": RECORDED.start.isoformat(),
         "slice": "36500d",
         "sites": [{"name": "demo-site"}],
+        "meta": META_RULES,
     }
