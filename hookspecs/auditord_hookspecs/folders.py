@@ -148,12 +148,18 @@ class Folder:
             UnsafePath: it is a link, FIFO, device or folder, or has other hard links: it may be another user's file.
             OSError: it does not exist or cannot be read.
         """
-        descriptor = self._open(name)
         try:
-            self._refuse_unusual(name, os.fstat(descriptor))
-        except UnsafePath:
-            os.close(descriptor)
+            descriptor = os.open(name, _READ, dir_fd=self.descriptor)
+        except OSError as error:
+            if error.errno in {ELOOP, ENXIO}:
+                text = f"{self.path / name}: is a link or not a file: drop a copy of the file itself"
+                raise UnsafePath(text) from error
             raise
+        status = os.fstat(descriptor)
+        if not (is_file := stat.S_ISREG(status.st_mode)) or status.st_nlink > 1:
+            os.close(descriptor)
+            fault = "has other names (hard links): drop a copy of it instead"
+            raise UnsafePath(f"{self.path / name}: {fault if is_file else 'is not a regular file: remove it'}")
         with os.fdopen(descriptor, "rb") as file:
             yield file
 
@@ -182,22 +188,6 @@ class Folder:
             self.status(new)
             raise FileExistsError(EEXIST, os.strerror(EEXIST), name, None, new)
         os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-
-    def _open(self, name: str) -> int:
-        try:
-            return os.open(name, _READ, dir_fd=self.descriptor)
-        except OSError as error:
-            if error.errno in {ELOOP, ENXIO}:
-                raise UnsafePath(
-                    f"{self.path / name}: is a link or not a file: drop a copy of the file itself"
-                ) from error
-            raise
-
-    def _refuse_unusual(self, name: str, status: os.stat_result) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafePath(f"{self.path / name}: is not a regular file: remove it")
-        if status.st_nlink > 1:
-            raise UnsafePath(f"{self.path / name}: has other names (hard links): drop a copy of it instead")
 
 
 class SharedFolder(Folder):
@@ -377,23 +367,18 @@ def _open_or_create(parent: SharedFolder, name: str) -> int:
         if error.errno in {ELOOP, ENOTDIR}:
             raise UnsafePath(f"{path}: is a link or not a folder: remove it, and the daemon makes its own") from error
         raise
-    try:
-        _refuse_foreign(path, os.fstat(descriptor), os.fstat(parent.descriptor))
-    except UnsafePath:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse_foreign(path: Path, status: os.stat_result, parent: os.stat_result) -> None:
+    status, above = os.fstat(descriptor), os.fstat(parent.descriptor)
+    is_out_of_reach = above.st_uid == os.geteuid() and not above.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    fault = None
     if status.st_uid != os.geteuid():
-        raise UnsafePath(
-            f"{path}: belongs to user {user_name(status.st_uid)}, not to the daemon's user: remove it, and the daemon "
-            "makes its own"
-        )
-    out_of_reach = parent.st_uid == os.geteuid() and not parent.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    if status.st_mode & _OTHERS_WRITE and not out_of_reach:
-        raise UnsafePath(f"{path}: other users can write to it: check its contents, then chmod go-w {path}")
+        owner = user_name(status.st_uid)
+        fault = f"belongs to user {owner}, not to the daemon's user: remove it, and the daemon makes its own"
+    elif status.st_mode & _OTHERS_WRITE and not is_out_of_reach:
+        fault = f"other users can write to it: check its contents, then chmod go-w {path}"
+    if fault is not None:
+        os.close(descriptor)
+        raise UnsafePath(f"{path}: {fault}")
+    return descriptor
 
 
 def user_name(uid: int) -> str:

@@ -181,7 +181,11 @@ def check_name(text: str) -> None:
             raise InvalidRecord(f"Parsing {text[:40]!r} failed: a lone surrogate is not text") from error
         if size > MAX_NAME_BYTES:
             raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_BYTES} bytes")
-        if len(text) > MAX_NAME_GRAPHEMES and _graphemes(text) > MAX_NAME_GRAPHEMES:
+        if len(text) > MAX_NAME_GRAPHEMES:
+            import regex  # noqa: PLC0415 only for very long names
+
+            if len(regex.findall(r"\X", text)) <= MAX_NAME_GRAPHEMES:
+                return
             raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_GRAPHEMES} characters")
 
 
@@ -203,12 +207,6 @@ def _check_meta(meta: Meta) -> None:
         for value in values:
             if value not in _checked:
                 _check_again(value)
-
-
-def _graphemes(text: str) -> int:
-    import regex  # noqa: PLC0415 only for very long names
-
-    return len(regex.findall(r"\X", text))
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -105,17 +105,14 @@ class Role(msgspec.Struct, frozen=True):
 
     def may_write(self, record: Record) -> bool:
         """Return whether a record may be written. With ``sites``, a record without a site may not."""
-        return self.may_write_id(record.record_id) and (self.sites is None or _sites(record) <= set(self.sites))
+        if self.sites is None:
+            return self.may_write_id(record.record_id)
+        named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
+        return self.may_write_id(record.record_id) and bool(named) and named <= set(self.sites)
 
     def may_write_id(self, record_id: str) -> bool:
         """Return whether ``prefixes`` allow writing a record with this id."""
         return self.prefixes is None or record_id.startswith(self.prefixes)
-
-
-def _sites(record: Record) -> set[str | None]:
-    """Return the values of all site keys of a record, or {None} if it has none."""
-    named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
-    return {*named} or {None}
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -186,20 +186,15 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         document: Any = msgspec.json.decode(body)
         for record in document if isinstance(document, list) else (document,):  # pyright: ignore[reportUnknownVariableType]
-            _replace_times(record)
+            if isinstance(record, dict):
+                members = cast("dict[str, Any]", record)  # keys of JSON objects are strings
+                for member in ("start_time", "stop_time"):
+                    if isinstance(members.get(member), str):
+                        members[member] = parse_time(members[member])
         record_or_records: T = msgspec.convert(document, decoder.type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRecord(str(error)) from error
     return record_or_records
-
-
-def _replace_times(record: Any) -> None:  # Any: JSON whose types are not checked yet
-    if not isinstance(record, dict):
-        return
-    members = cast("dict[str, Any]", record)  # keys of JSON objects are strings
-    for member in ("start_time", "stop_time"):
-        if isinstance(members.get(member), str):
-            members[member] = parse_time(members[member])
 
 
 def parse_time(text: str) -> datetime:

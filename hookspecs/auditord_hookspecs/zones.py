@@ -64,7 +64,17 @@ def clock_changes(name: str) -> Sequence[ClockChange]:
     Raises:
         ValueError: this host does not have the zone.
     """
-    return tuple(_changes(zone_named(name)))
+    zone, known, changes = zone_named(name), _NOTHING, list[ClockChange]()
+    for begin, end in _restless(zone) if zone is not UTC else ():
+        moment = begin
+        while moment < end:
+            if (ahead := _ahead(zone, moment)) != known:
+                known = ahead
+                changes.append(ClockChange(moment if moment == _FIRST else _begin(zone, moment - _STEP, moment), ahead))
+            moment += _STEP
+    if known:
+        changes.append(ClockChange(CHANGES_END, _NOTHING))
+    return tuple(changes)
 
 
 def day_of(moment: datetime, name: str) -> date:
@@ -72,21 +82,6 @@ def day_of(moment: datetime, name: str) -> date:
     changes = clock_changes(name)
     at = bisect_right(changes, moment, key=lambda change: change.moment)
     return (moment.astimezone(UTC) + (changes[at - 1].ahead if at else _NOTHING)).date()
-
-
-def _changes(zone: tzinfo) -> Iterator[ClockChange]:
-    if zone is UTC:
-        return
-    known = _NOTHING
-    for begin, end in _restless(zone):
-        moment = begin
-        while moment < end:
-            if (ahead := _ahead(zone, moment)) != known:
-                known = ahead
-                yield ClockChange(moment if moment == _FIRST else _begin(zone, moment - _STEP, moment), ahead)
-            moment += _STEP
-    if known:
-        yield ClockChange(CHANGES_END, _NOTHING)
 
 
 def _restless(zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:

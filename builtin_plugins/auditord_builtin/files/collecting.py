@@ -110,23 +110,18 @@ class _Run:
         done = self.results.done
         for name in sorted(name for name in done.names() if PurePath(name).suffix in SUFFIXES):
             try:
-                async for batch in self._read_again(name, window):
-                    yield batch
+                position = Position(identity(done.status(name)))
+                while not position.whole:
+                    part = await to_thread.run_sync(read_part, self.config, done, name, position)
+                    position = part.position
+                    records = [each for each in part.outcomes.records if isinstance(each, Record)]
+                    ends = ((record, record.stop_time or record.start_time) for record in records)
+                    yield Batch([record for record, end in ends if window.start <= end < window.stop])
             except OSError as error:
                 self.refused.append(f"{done.path / name}: {error.strerror}")
             except AuditordError as error:
                 self.refused.append(f"{done.path / name}: {error}")
         self._check_refused("cannot be read again", "cannot be read again")
-
-    async def _read_again(self, name: str, window: Window) -> AsyncIterator[Batch]:
-        done = self.results.done
-        position = Position(identity(done.status(name)))
-        while not position.whole:
-            part = await to_thread.run_sync(read_part, self.config, done, name, position)
-            position = part.position
-            records = [each for each in part.outcomes.records if isinstance(each, Record)]
-            ends = ((record, record.stop_time or record.start_time) for record in records)
-            yield Batch([record for record, end in ends if window.start <= end < window.stop])
 
     def _check_refused(self, one: str, several: str) -> None:
         if self.refused:

@@ -3,7 +3,8 @@
 import csv
 import hashlib
 import os
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path, PurePath
@@ -90,18 +91,12 @@ class Header(msgspec.Struct, frozen=True):
             name.removeprefix(_AMOUNT): [] for name in columns if name.startswith(_AMOUNT)
         }
         for column in columns:
-            if column.startswith(_SCORE) and (found := _split_score(column, scores)):
-                scores[found[0]].append((column, found[1]))
+            parts = column.removeprefix(_SCORE).split(".") if column.startswith(_SCORE) else []
+            for length in range(len(parts) - 1, 0, -1):  # both the component and the score can contain dots
+                if (component := ".".join(parts[:length])) in scores:
+                    scores[component].append((column, ".".join(parts[length:])))
+                    break
         return cls(columns, scores)
-
-
-def _split_score(column: str, components: Container[str]) -> tuple[str, str] | None:
-    """Split a column into a component and the name of its score. Both can contain dots."""
-    parts = column.removeprefix(_SCORE).split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        if (component := ".".join(parts[:length])) in components:
-            return component, ".".join(parts[length:])
-    return None
 
 
 def read_header(config: FilesConfig, line: bytes) -> Header:
@@ -136,7 +131,7 @@ def _split(line: bytes) -> list[str]:
     try:
         rows = [*csv.reader([line.decode().rstrip("\r\n")], strict=True)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidRecord(f"this is not a line of CSV in UTF-8 (one line per record): {error}") from error
+        raise InvalidRecord(f"this is not a row of CSV in UTF-8 with all quotes closed: {error}") from error
     return rows[0] if rows else []
 
 
@@ -202,6 +197,9 @@ _BYTES: Final = 8 << 20
 
 _LONGEST: Final = 1 << 20
 """The maximum length of a line in bytes. A record of the wire contract has 10 kB."""
+
+_QUOTED: Final = re.compile(rb'(?:[^"]|"")*+')
+"""A quoted field up to the quote that closes it."""
 
 _ENTRIES: Final = 1_000
 """The maximum number of entries in the daemon's quarantine for one file."""
@@ -291,10 +289,17 @@ class _Reader:
         number, more = part.position.line, part.position.more
         end, last, records = begin + _BYTES, number + _LINES, part.outcomes.records
         while text and len(records) < _RECORDS and number < last and self.file.tell() < end:
-            text = self.file.readline(_LONGEST)
-            number += bool(text)
-            if text.strip():
-                self._read_line(number, text)
+            text, lines = self._read_row()
+            if len(text) > _LONGEST:
+                hint = f" in {lines} lines: is a quote not closed?" if lines > 1 else ""
+                self._reject(number + 1, text[:_LONGEST], f"the row has more than {_LONGEST} bytes{hint}")
+            elif text.strip():
+                try:
+                    part.outcomes.add(read_line(self.config, self.header, text))
+                except InvalidRecord as error:
+                    # The reason does not repeat the place, so that entries with equal reasons are counted together.
+                    self._reject(number + 1, text, str(error))
+            number += lines
         if part.position.more > more:
             digest = hashlib.blake2b(part.position.identity.encode(), digest_size=4).hexdigest()
             reason = (
@@ -304,18 +309,20 @@ class _Reader:
             part.outcomes.add(Quarantined(f"{self.name}:more:{digest}", raw, f"{reason}name"))
         part.position = replace(part.position, offset=self.file.tell(), line=number, whole=not text)
 
-    def _read_line(self, number: int, text: bytes) -> None:
-        rest, is_too_long = text, len(text) == _LONGEST and not text.endswith(b"\n")
-        while len(rest) == _LONGEST and not rest.endswith(b"\n"):
-            rest = self.file.readline(_LONGEST)
-        if is_too_long:
-            self._reject(number, text, f"the line has more than {_LONGEST} bytes")
-            return
-        try:
-            self.part.outcomes.add(read_line(self.config, self.header, text))
-        except InvalidRecord as error:
-            # The reason does not repeat the place, so that entries with equal reasons are counted together.
-            self._reject(number, text, str(error))
+    def _read_row(self) -> tuple[bytes, int]:
+        """Return the next line, and 1. A row of CSV with line breaks in quotes has several lines.
+
+        A row that is too long is read to its end, but only a little more than the allowed length is returned.
+        """
+        piece, row, lines, opened = b"\n", bytearray(), 0, True
+        while piece and (opened or not piece.endswith(b"\n")):
+            starts = piece.endswith(b"\n")
+            piece = self.file.readline(_LONGEST)
+            lines += starts and bool(piece)
+            opened = self.header is not None and leaves_quote_open(piece, opened=opened and bool(row))
+            if len(row) <= _LONGEST:
+                row += piece
+        return bytes(row), lines
 
     def _reject(self, number: int, text: bytes, reason: str) -> None:
         part, position = self.part, self.part.position
@@ -334,6 +341,26 @@ class _Reader:
         # With a digest, since the next file may have the same name.
         digest = hashlib.blake2b(self.first + text, digest_size=4).hexdigest()
         part.outcomes.add(Quarantined(f"{self.name}:{number}:{digest}", raw, reason))
+
+
+def leaves_quote_open(line: bytes, *, opened: bool) -> bool:
+    """Return whether a quoted field is not closed at the end of a line of CSV, which begins within one if ``opened``.
+
+    As for the csv module, a quote begins a quoted field only at the start of the field.
+    """
+    at = 0
+    while opened or at < len(line):
+        if not opened and line.startswith(b'"', at):
+            opened, at = True, at + 1
+        if opened:
+            at = _QUOTED.match(line, at).end()  # type: ignore[union-attr]
+            if at == len(line):
+                return True
+            opened = False
+        at = line.find(b",", at) + 1
+        if not at:
+            break
+    return False
 
 
 def _end_line(line: bytes) -> bytes:

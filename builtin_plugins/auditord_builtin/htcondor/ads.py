@@ -117,17 +117,19 @@ def select_used_columns(attributes: Attributes, columns: Sequence[str]) -> list[
 
     So an ad needs HTCondor's library, and may be suspected of crashing it, only for an expression that matters.
     """
-    return [column for column in columns if not _is_empty(attributes, column)]
-
-
-def _is_empty(attributes: Attributes, column: str) -> bool:
-    if (member := _MEMBER.fullmatch(column)) is not None:
-        return member[1].lower() not in attributes
-    if (request := _REQUEST.fullmatch(column)) is None:
-        return False
-    universe, provisioned = attributes.get("jobuniverse"), attributes.get(request[1].lower())
+    universe = attributes.get("jobuniverse")
     may_be_parallel = universe is not None and universe.text in {None, PARALLEL}
-    return not may_be_parallel and provisioned is not None and bool(provisioned.text)
+    used: list[str] = []
+    for column in columns:
+        is_empty = False
+        if (member := _MEMBER.fullmatch(column)) is not None:
+            is_empty = member[1].lower() not in attributes
+        elif not may_be_parallel and (request := _REQUEST.fullmatch(column)) is not None:
+            provisioned = attributes.get(request[1].lower())
+            is_empty = provisioned is not None and bool(provisioned.text)
+        if not is_empty:
+            used.append(column)
+    return used
 
 
 def follow_references(attributes: Attributes, columns: Sequence[str]) -> list[str]:
@@ -208,23 +210,23 @@ def _parse_json(text: str) -> list[Attribute]:
         raise
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"this is not a ClassAd: {error}") from error
-    return [_parse_member(name, value) for name, value in ad.items()]
+    found: list[Attribute] = []
+    for name, value in ad.items():
+        if isinstance(value, str) and value.startswith(_MARK):
+            expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
+            found.append(Attribute(name, "expression", expression, None, expression))
+        elif isinstance(value, list | dict):
+            # Left to HTCondor's library, since patterns for scores expect its format.
+            found.append(Attribute(name, "value", value, None))
+        else:
+            text = "" if value is None else str(value)
+            found.append(Attribute(name, "value", value, text.lower() if isinstance(value, bool) else text))
+    return found
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
     _check_unique([name for name, _ in pairs])
     return dict(pairs)
-
-
-def _parse_member(name: str, value: Any) -> Attribute:  # Any: JSON
-    if isinstance(value, str) and value.startswith(_MARK):
-        expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
-        return Attribute(name, "expression", expression, None, expression)
-    # Nested values are left to HTCondor's library, since patterns for scores expect its format.
-    if isinstance(value, list | dict):
-        return Attribute(name, "value", value, None)
-    text = "" if value is None else str(value)
-    return Attribute(name, "value", value, text.lower() if isinstance(value, bool) else text)
 
 
 def whole_ads(text: bytes) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
@@ -176,7 +177,7 @@ HTCONDOR = CollectorKind(
     import_config=import_config,
     one_job=True,
     job_of=job_of,
-    prefix=lambda config: config.record_prefix,
+    prefix=attrgetter("record_prefix"),
     remarks=remarks,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*config.site_labels, *OWN_LABELS, OUTCOME)),

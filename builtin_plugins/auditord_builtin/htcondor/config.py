@@ -6,7 +6,7 @@ They can be imported from a configuration file of AUDITOR's collector, or propos
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -348,7 +348,15 @@ def _label(result: ConfigImport, label: str, entry: Document, append: bool) -> d
 
 def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
     result.drop(entry, _ENTRY | {"scores"}, place="components.")
-    scores = [_score(result, score) for score in entry.get("scores") or ()]
+    scores: list[Document] = []
+    for score in entry.get("scores") or ():
+        result.drop(score, _ENTRY, place="components.scores.")
+        source = {name: score[name] for name in ("key", "matches") if name in score}
+        benchmark = _APEL_PATTERN.fullmatch(str(score.get("matches", "")))
+        if benchmark is not None and _APEL_SPECS.fullmatch(str(score.get("key", ""))):
+            source = {"key": f"{score['key']}.{benchmark[1]}"}
+        amount = source or {"value": score["factor"]}
+        scores.append({"name": score["name"], **amount, **_only_if(_conditions(score))})
     made = {"name": entry["name"], **_only_if(_conditions(entry)), **({"scores": scores} if scores else {})}
     if "key" not in entry:
         return {**made, "value": int(entry["factor"])}
@@ -356,15 +364,6 @@ def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any:
     # Truncate times to whole seconds, as AUDITOR does with every amount. Other amounts are whole numbers.
     kind = {"key_type": "Time"} if _DURATION.search(str(entry["key"])) else {}
     return {**made, "key": entry["key"], **matches, **kind}
-
-
-def _score(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
-    result.drop(entry, _ENTRY, place="components.scores.")
-    source = {name: entry[name] for name in ("key", "matches") if name in entry}
-    benchmark = _APEL_PATTERN.fullmatch(str(entry.get("matches", "")))
-    if benchmark is not None and _APEL_SPECS.fullmatch(str(entry.get("key", ""))):
-        source = {"key": f"{entry['key']}.{benchmark[1]}"}
-    return {"name": entry["name"], **(source or {"value": entry["factor"]}), **_only_if(_conditions(entry))}
 
 
 def _cuts_out(entry: Document) -> bool:
@@ -408,14 +407,15 @@ def detect(host: Host) -> Proposal | None:
     question = Question("htcondor_history", f"Jobs of this history: {' or '.join(programs)}", programs[0])
     return Proposal(
         " and ".join(f"{_NAMES[name]}, by {name}" for name in programs),
-        lambda answers: _options(answers, answers["htcondor_history"] if both else programs[0]),
+        partial(_options, None if both else programs[0]),
         (question,) if both else (),
         _COMMENTS,
         gateway=programs == [_ELEMENT],
     )
 
 
-def _options(answers: Answers, program: str) -> Mapping[str, Any]:
+def _options(only: str | None, answers: Answers) -> Mapping[str, Any]:
+    program = only or answers["htcondor_history"]
     if program not in _NAMES:
         raise ValueError(f"htcondor_history: '{program}' is neither condor_history nor {_ELEMENT}")
     element = {"condor_history": program, "meta": list(_GRID_META)} if program == _ELEMENT else {}

@@ -100,23 +100,19 @@ class Evaluator:
         """
         line, ended = json.dumps(asdict(request)).encode() + b"\n", ""
         for _ in range(_ATTEMPTS):
-            answer = self._ask(line)
+            stdin, stdout = _pipes(self._child or self._start())
+            try:
+                stdin.write(line)
+                stdin.flush()
+                answer = _answer(stdout)
+            except BrokenPipeError:
+                answer = dict[str, Any]()
             if "texts" in answer:
                 return list(map(str, answer["texts"]))
             if "reason" in answer:
                 raise InvalidRecord(f"this ad cannot be evaluated: {answer['reason']}")
             ended = self._end()
         raise InvalidRecord(f"evaluating this ad {ended}: its owner may have made a mistake, or mean harm")
-
-    def _ask(self, line: bytes) -> Mapping[str, Any]:  # Any: JSON
-        child = self._child or self._start()
-        stdin, stdout = _pipes(child)
-        try:
-            stdin.write(line)
-            stdin.flush()
-        except BrokenPipeError:
-            return {}
-        return _answer(stdout)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         if self._closed:
@@ -180,7 +176,22 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
     try:
         attributes = parse_ad(text)
         known = literals(attributes, columns)
-        return JobAd({**known, **_evaluate(evaluator, attributes, columns)})
+        expressions = [
+            column
+            for column in select_used_columns(attributes, columns)
+            if not is_name(column) or (column.lower() in attributes and attributes[column.lower()].text is None)
+        ]
+        if not expressions:
+            return JobAd(known)
+        needed = [attributes[name] for name in follow_references(attributes, expressions) if name in attributes]
+        request = Request(
+            columns=[expression_of(column) for column in expressions],
+            lines=[each.source for each in needed if each.form == "line"],
+            values={each.name: each.source for each in needed if each.form == "value" and each.source is not None},
+            expressions={each.name: each.source for each in needed if each.form == "expression"},
+        )
+        texts = zip(expressions, evaluator.evaluate(request), strict=True)
+        return JobAd({**known, **{column: text for column, text in texts if text}})
     except InvalidRecord as error:
         return JobAd(known, text, str(error))
 
@@ -206,19 +217,3 @@ def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
     """Return the texts of the columns that are non-empty literal attributes."""
     found = {column: attributes[column.lower()].text for column in columns if column.lower() in attributes}
     return {column: text for column, text in found.items() if text}
-
-
-def _evaluate(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
-    literal = {name for name, attribute in attributes.items() if attribute.text is not None}
-    used = select_used_columns(attributes, columns)
-    wanted = [each for each in used if not is_name(each) or each.lower() in attributes.keys() - literal]
-    if not wanted:
-        return {}
-    needed = [attributes[name] for name in follow_references(attributes, wanted) if name in attributes]
-    request = Request(
-        columns=[expression_of(column) for column in wanted],
-        lines=[each.source for each in needed if each.form == "line"],
-        values={each.name: each.source for each in needed if each.form == "value" and each.source is not None},
-        expressions={each.name: each.source for each in needed if each.form == "expression"},
-    )
-    return {column: text for column, text in zip(wanted, evaluator.evaluate(request), strict=True) if text}

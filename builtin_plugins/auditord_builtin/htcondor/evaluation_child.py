@@ -42,29 +42,25 @@ def _answer(answer: Mapping[str, Any]) -> None:  # Any: JSON
 
 
 def _handle(line: bytes) -> Mapping[str, Any]:  # Any: JSON
+    import classad2  # noqa: PLC0415 after the limits
+
     try:
         request = json.loads(line)
-        ad = _build_ad(request)
+        lines: Sequence[str] = request["lines"]
+        ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
+        if len(ad) != len(lines):  # the parser silently stops at a line that is nested too deeply
+            text = f"HTCondor's library stops after {len(ad)} of the {len(lines)} attributes that matter"
+            return {"reason": text}
+        for name, value in request["values"].items():
+            ad[name] = _restore(value)
+        for name, text in request["expressions"].items():
+            ad[name] = _expression(text)
         texts = [_evaluate(column, ad) for column in request["columns"]]
     except Exception as error:  # noqa: BLE001 any error concerns only this ad
         return {"reason": f"{error}" or type(error).__name__}
     if (size := sum(map(len, texts))) > _LARGEST:  # a few attributes that repeat each other make a gigabyte
         return {"reason": f"the values have {size} characters, more than {_LARGEST}"}
     return {"texts": texts}
-
-
-def _build_ad(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
-    import classad2  # noqa: PLC0415 after the limits
-
-    lines: Sequence[str] = request["lines"]
-    ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
-    if len(ad) != len(lines):  # the parser silently stops at a line that is nested too deeply
-        raise ValueError(f"HTCondor's library stops after {len(ad)} of the {len(lines)} attributes that matter")
-    for name, value in request["values"].items():
-        ad[name] = _restore(value)
-    for name, text in request["expressions"].items():
-        ad[name] = _expression(text)
-    return ad
 
 
 def _restore(value: Any) -> Any:  # Any: JSON; a list or mapping with ExprTrees

@@ -1,11 +1,10 @@
 """Collect jobs from ``PER_JOB_HISTORY_DIR``, in which HTCondor writes one file per job."""
 
 import hashlib
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -44,30 +43,24 @@ async def collect_folder(source: Source) -> AsyncIterator[Batch]:
     context, path = source.context, source.config.per_job_history_dir
     if path is None:
         return
-    with _open_folder(path) as folder:
-        remaining = iter(await to_thread.run_sync(_list, folder))
-        while chunk := list(islice(remaining, _CHUNK)):
-            texts, refused = await to_thread.run_sync(_read_files, folder, chunk)
-            files = await to_thread.run_sync(_parse_files, source, texts, abandon_on_cancel=True)
-            for unsafe in refused:
-                context.log.error("%s", unsafe)
-            if source.again:
-                yield await classify(source, select_ads(source, [file.ad for file in files]))
-                continue
-            known = await context.find_seen([file.key for file in files])
-            if not context.dry_run:
-                await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
-            new = [file for file in files if file.key not in known]
-            batch = await classify(source, [file.ad for file in new])
-            until = context.now() + _REMEMBERED
-            yield replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in new), until)})
-
-
-@contextmanager
-def _open_folder(path: Path) -> Generator[SharedFolder, None, None]:
     try:
         with SharedFolder.opened(path) as folder:
-            yield folder
+            remaining = iter(await to_thread.run_sync(_list, folder))
+            while chunk := list(islice(remaining, _CHUNK)):
+                texts, refused = await to_thread.run_sync(_read_files, folder, chunk)
+                files = await to_thread.run_sync(_parse_files, source, texts, abandon_on_cancel=True)
+                for unsafe in refused:
+                    context.log.error("%s", unsafe)
+                if source.again:
+                    yield await classify(source, select_ads(source, [file.ad for file in files]))
+                    continue
+                known = await context.find_seen([file.key for file in files])
+                if not context.dry_run:
+                    await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
+                new = [file for file in files if file.key not in known]
+                batch = await classify(source, [file.ad for file in new])
+                until = context.now() + _REMEMBERED
+                yield replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in new), until)})
     except OSError as error:
         raise AuditordError(f"cannot read PER_JOB_HISTORY_DIR {path}: {error}") from error
 

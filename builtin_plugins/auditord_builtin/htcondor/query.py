@@ -112,8 +112,17 @@ async def run_query(source: Source, query: Query) -> Printed:
     """
     if source.config.output == "separated":
         return await query_separated(source, query)
-    texts = await _objects(source, query)
-    columns = list_columns(source.config)
+    columns, texts = list_columns(source.config), list[str]()
+    names = more = references(columns)
+    for _ in range(_ROUNDS):
+        # Unevaluated expressions, and all attributes that the columns refer to.
+        texts, output = await _json(source, query, ["-attributes", ",".join(names)])
+        more = [] if _EXPRESSION not in output else await to_thread.run_sync(_missing_names, texts, columns, names)
+        names = [*names, *more]
+        if not more or sum(map(len, names)) + len(names) > _MAX_NAMES:
+            break
+    if more:
+        texts, _ = await _json(source, query, [])
 
     def read() -> Printed:
         return Printed([read_ad(source.evaluator, text, columns) for text in texts])
@@ -145,21 +154,6 @@ async def whole_ads(source: Source, query: Query) -> list[str]:
     if printed and not printed.endswith("\n"):
         raise CommandFailed(f"condor_history: the output is cut off: it ends in {printed[-80:]!r}")
     return [ad.strip("\n") + "\n" for ad in printed.split("\n\n") if ad.strip()]
-
-
-async def _objects(source: Source, query: Query) -> list[str]:
-    """Return the ads as JSON texts, with unevaluated expressions and all attributes that the columns refer to."""
-    columns = list_columns(source.config)
-    names = references(columns)
-    for _ in range(_ROUNDS):
-        texts, output = await _json(source, query, ["-attributes", ",".join(names)])
-        more = [] if _EXPRESSION not in output else await to_thread.run_sync(_missing_names, texts, columns, names)
-        if not more:
-            return texts
-        names = [*names, *more]
-        if sum(map(len, names)) + len(names) > _MAX_NAMES:
-            break
-    return (await _json(source, query, []))[0]
 
 
 async def _json(source: Source, query: Query, attributes: Sequence[str]) -> tuple[list[str], bytes]:

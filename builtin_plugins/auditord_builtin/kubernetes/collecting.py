@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -331,7 +332,7 @@ KUBERNETES: Final = CollectorKind(
     interval=timedelta(seconds=30),
     convert=convert,
     import_config=import_config,
-    prefix=lambda config: config.record_prefix,
+    prefix=attrgetter("record_prefix"),
     remarks=find_remarks,
     provides=component_names,
     labels=lambda config: label_names(config.meta, (*OWN_LABELS, OUTCOME)),

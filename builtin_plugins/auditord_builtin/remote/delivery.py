@@ -57,7 +57,9 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
         overwrite: replace the stored record as far as the contract allows, which is its stop time.
     """
     if stored.start_time != offered.start_time:
-        return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
+        # An open record is posted again with a new start if its drone came back.
+        are_open = stored.stop_time is None and offered.stop_time is None
+        return Remedy.NOTHING if are_open and same_content(stored, offered) else Remedy.OTHER_ID
     moved = offered.stop_time is not None and stored.stop_time != offered.stop_time
     # The destination can correct the times of a finished record, but not its labels.
     only_labels = stored.stop_time is not None and stored.components == offered.components
@@ -69,11 +71,6 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
 def same_content(stored: Record, offered: Record) -> bool:
     """Return True if meta, without provenance keys, and components are equal."""
     return _meta(stored) == _meta(offered) and stored.components == offered.components
-
-
-def _came_back(stored: Record, offered: Record) -> bool:
-    """Return True if an open record is posted again with a new start, because its drone came back."""
-    return stored.stop_time is None and offered.stop_time is None and same_content(stored, offered)
 
 
 def _meta(record: Record) -> dict[str, tuple[str, ...]]:

@@ -53,18 +53,19 @@ def parse_labels(text: str) -> Mapping[str, str]:
         stripped = stripped[1:-1].strip()
     if not stripped:
         return {}
+    if '"' not in stripped and len(stripped) > _MAX_SINGLE_QUOTED:
+        raise InvalidRecord(f"{stripped[:60]!r}… is not JSON, and too long to be read as JSON with single quotes")
     try:
-        members = _decoder.decode(stripped if '"' in stripped else _double_quoted(stripped))
+        if '"' not in stripped:
+            quote = "\\'"
+            stripped = _SINGLE_QUOTED.sub(
+                lambda match: msgspec.json.encode(match[1].replace(quote, "'")).decode(), stripped
+            )
+        members = _decoder.decode(stripped)
         texts = {key: _as_text(bytes(members[key])) for key in sorted(members)}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRecord(f"{text[:60]!r} is not a JSON object: {error}") from error
     return {key: value for key, value in texts.items() if value is not None}
-
-
-def _double_quoted(text: str) -> str:
-    if len(text) > _MAX_SINGLE_QUOTED:
-        raise InvalidRecord(f"{text[:60]!r}… is not JSON, and too long to be read as JSON with single quotes")
-    return _SINGLE_QUOTED.sub(lambda match: msgspec.json.encode(match[1].replace("\\'", "'")).decode(), text)
 
 
 def _as_text(raw: bytes) -> str | None:
@@ -85,13 +86,12 @@ AnyRule: TypeAlias = SiteRule | MetaRule | ComponentRule | ScoreRule
 def columns(sites: Iterable[SiteRule], meta: Iterable[MetaRule], components: Iterable[ComponentRule]) -> list[str]:
     """Return the distinct names of all columns that the rules use, so that a collector requests only these."""
     scored: Iterable[AnyRule] = chain.from_iterable((rule, *rule.scores) for rule in components)
-    rules: Iterable[AnyRule] = chain(sites, meta, scored)
-    return list(dict.fromkeys(key for rule in rules for key in _keys(rule) if key is not None))
-
-
-def _keys(rule: AnyRule) -> Iterable[str | None]:
-    template = rule.template if isinstance(rule, MetaRule) else None
-    return (rule.key, *PLACEHOLDER.findall(template or ""), *(condition.key for condition in rule.only_if))
+    found: dict[str | None, None] = {}
+    for rule in (*sites, *meta, *scored):
+        template = (rule.template if isinstance(rule, MetaRule) else None) or ""
+        keys = (rule.key, *PLACEHOLDER.findall(template), *(condition.key for condition in rule.only_if))
+        found.update(dict.fromkeys(keys))
+    return [key for key in found if key is not None]
 
 
 def holds(conditions: Sequence[Condition], row: Row) -> bool:
@@ -142,7 +142,11 @@ def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) 
     found: list[Score] = []
     for rule in component.scores:
         try:
-            value = _score(rule, row) if holds(rule.only_if, row) else None
+            if not holds(rule.only_if, row):
+                continue
+            value = rule.value
+            if rule.key is not None and not is_missing(text := cut_out(rule, row.get(rule.key, ""))):
+                value = float(parse_number(text))
             found += [] if value is None else [Score(rule.name, value)]
         except InvalidRecord as error:
             if left_out is None:
@@ -150,13 +154,6 @@ def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) 
             name = f"{component.name}.{rule.name}"
             left_out.append(LeftOut(name, f"score {name}: {rule.key}: {error}"))
     return tuple(found)
-
-
-def _score(rule: ScoreRule, row: Row) -> float | None:
-    if rule.key is None:
-        return rule.value
-    text = cut_out(rule, row.get(rule.key, ""))
-    return None if is_missing(text) else float(parse_number(text))
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -259,8 +256,17 @@ def _add_value(rule: MetaRule, row: Row, labels: dict[str, tuple[str, ...]]) -> 
     """Add the rule's label. Return False if the value is missing, unless the rule allows that it is empty."""
     if (value := rule.value) is None:
         text = read_text(rule, row)
-        value = _format(rule, text)
-        if value is None:
+        if rule.key_type is _STRING or rule.template is not None:
+            value = text
+        elif rule.key_type is _ID:
+            value = text.split("(", 1)[0]
+        elif rule.key_type is _DATE_TIME:
+            moment = parse_time(text)
+            plain = moment and moment.replace(tzinfo=None)
+            value = f"{plain.isoformat(sep=' ', timespec='seconds')} UTC" if plain else ""
+        else:
+            value = "" if is_missing(text) else str(read_number(rule, text))
+        if not value:
             return rule.key_allow_empty and not text
         check_name(value)
     _append(labels, rule.name, value)
@@ -283,14 +289,3 @@ def _add_members(
         elif name not in labels:
             labels[name] = (value,)
     return bool(text.strip()) or rule.key_allow_empty
-
-
-def _format(rule: MetaRule, text: str) -> str | None:
-    if rule.key_type is _STRING or rule.template is not None:
-        return text or None
-    if rule.key_type is _ID:
-        return text.split("(", 1)[0] or None
-    if rule.key_type is _DATE_TIME:
-        moment = parse_time(text)
-        return None if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds") + " UTC"
-    return None if is_missing(text) else str(read_number(rule, text))

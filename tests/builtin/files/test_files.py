@@ -1,5 +1,6 @@
 """Records dropped into a folder: each of them once, whatever happens, and what is wrong set aside alone."""
 
+import csv
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from auditord.tasks.instances import closing
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_builtin.files.collecting import FILES
-from auditord_builtin.files.reading import FilesConfig
+from auditord_builtin.files.reading import FilesConfig, leaves_quote_open
 from auditord_hookspecs import AuditordError, Batch, Component, InvalidRecord, Produced, Record, Score, Window
 from auditord_hookspecs.wire import encode_record
 
@@ -145,26 +146,63 @@ async def test_csv_of_any_form_is_read_by_rules(drop: DropFolder) -> None:
         ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE"),
         ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE,,1.5,,"),
         ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE,,-1,,"),
-        ("a.csv", 'p,2026-01-02T03:04:05Z,,,"SITE,,,,'),
     ],
 )
 async def test_one_bad_line_is_set_aside_alone(drop: DropFolder, name: str, poison: str) -> None:
-    csv = name.endswith("csv")
-    *before, last = (CSV if csv else lines("1", "2")).splitlines(keepends=True)
+    is_csv = name.endswith("csv")
+    *before, last = (CSV if is_csv else lines("1", "2")).splitlines(keepends=True)
     drop.put(name, "".join(before) + poison + "\n" + last)
     at = context(drop)
-    assert ids(await run(config(drop), at)) == (["a-1", "a-2"] if csv else ["1", "2"])
+    assert ids(await run(config(drop), at)) == (["a-1", "a-2"] if is_csv else ["1", "2"])
     [bad] = [each for batch in at.kept for each in batch.quarantined]
     number = len(before) + 1
     assert bad.source_id.startswith(f"{name}:{number}:")
     assert bad.raw["line"] == number
     assert name not in bad.reason
     assert drop.tree() == {"done": [name], "quarantine": [name]}
-    header = before[0] if csv else ""
+    header = before[0] if is_csv else ""
     assert drop.text(f"quarantine/{name}").startswith(header + poison[:1_000])
     assert FILES.convert
     with pytest.raises(InvalidRecord):
         FILES.convert(config(drop), bad.raw)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+async def test_a_line_break_in_quotes_is_part_of_the_value_and_begins_no_record(drop: DropFolder, ending: str) -> None:
+    broken = f'Doe,{ending}b-1,2026-01-02T03:04:05Z,,,SITE,,64,,{ending}""x""'
+    row = f'a-0,2026-01-02T03:04:05Z,,,SITE,"{broken}",8,,{ending}'
+    drop.put("a.csv", CSV + row + "bad,not a time,,,SITE,,,,\n" + "a-3,2026-01-02T03:04:05Z,,,SITE,,,,\n")
+    at = context(drop)
+    records = await run(config(drop), at)
+    assert ids(records) == ["a-1", "a-2", "a-0", "a-3"]
+    assert records[2].meta == {"site_id": ("SITE",), "user_id": (broken.replace('""', '"'),)}
+    [bad] = [each for batch in at.kept for each in batch.quarantined]
+    assert bad.raw["line"] == 7
+
+
+@pytest.mark.parametrize("more", [0, 40_000])
+async def test_a_quote_that_is_not_closed_takes_the_lines_after_it(drop: DropFolder, more: int) -> None:
+    after = "b-1,2026-01-02T03:04:05Z,,,SITE,,64,,\n" * (more + 2)
+    drop.put("a.csv", CSV + 'a-0,2026-01-02T03:04:05Z,,,"SITE,,,,\n' + after)
+    at = context(drop)
+    assert ids(await run(config(drop), at)) == ["a-1", "a-2"]
+    [bad] = [each for batch in at.kept for each in batch.quarantined]
+    assert bad.raw["line"] == 4
+    assert ("is a quote not closed?" if more else "with all quotes closed") in bad.reason
+    assert drop.tree() == {"done": ["a.csv"], "quarantine": ["a.csv"]}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([",", '"', '""', "a", "\n", ',"', '",', '"\n']), max_size=30))
+def test_rows_end_where_the_csv_module_ends_them(pieces: list[str]) -> None:
+    opened, ends = False, list[int]()
+    lines = "".join(pieces).splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        opened = leaves_quote_open(line.encode(), opened=opened)
+        ends += [] if opened else [number]
+    reader = csv.reader(lines)
+    expected = [reader.line_num for _ in reader]
+    assert ends == (expected[:-1] if opened and expected else expected)
 
 
 async def test_what_is_not_utf_8_is_set_aside_alone(drop: DropFolder) -> None:
