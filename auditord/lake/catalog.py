@@ -320,7 +320,10 @@ class LakeFileIO(PyArrowFileIO):
         if inside and not steps and top[0] == "file":
             warehouse = urlparse(properties["warehouse"]).path  # the operator's, who may use links
             expected = Path(os.path.realpath(warehouse), os.path.relpath(parsed[2], warehouse))
-            inside = os.path.realpath(parsed[2]) == str(expected) and _is_plain(parsed[2])
+            inside = os.path.realpath(parsed[2]) == str(expected)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                mode = Path(parsed[2]).stat().st_mode
+                inside = inside and (S_ISREG(mode) or S_ISDIR(mode))
         if not inside or steps:
             raise LakeRefused(
                 f"The table of the lake {properties[_LOCATION]} refers to {location!r:.200}, which is not one of its "
@@ -344,14 +347,6 @@ class LakeFileIO(PyArrowFileIO):
             return super().new_output(location)
         top = urlparse(self.properties["warehouse"]).path
         return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(top))
-
-
-def _is_plain(path: str) -> bool:
-    """Return True for a regular file, a folder, and a missing path."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        mode = Path(path).stat().st_mode
-        return S_ISREG(mode) or S_ISDIR(mode)
-    return True
 
 
 class _LocalFile(PyArrowFile):

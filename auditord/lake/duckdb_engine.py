@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import duckdb
 import msgspec
-from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions import And
 from pyiceberg.table import Table
 from typing_extensions import override
 
@@ -72,11 +72,27 @@ class DuckDb(Engine):
     def _ask(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> Generator[Rows, None, None]:
-        files = _files(table, [match_finished(query), *([match_open(query)] if with_open else [])], chosen)
-        if files is None:
+        rows = [match_finished(query), *([match_open(query)] if with_open else [])]
+        scans = [table.scan(And(match_chosen(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
+        tasks = [task for scan in scans for task in scan.plan_files()]
+        if any(task.delete_files for task in tasks):
+            raise LakeUnreadable(
+                f"Another engine has deleted rows of the lake {table.location()} but left them in the data files: let "
+                "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
+            )
+        io: Any = table.io  # Any: pyiceberg types it as any FileIO
+        files = {task.file.file_path: task.file for task in tasks}  # a file may match several conditions
+        located = [io.parse_location(file, io.properties) for file in files]
+        if not located:
             yield lambda _: iter(())
             return
-        with self.reading(files) as connection:
+        paths, (scheme, netloc, _) = [path for _, _, path in located], located[0]
+        opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
+
+        def register(connection: duckdb.DuckDBPyConnection) -> None:
+            connection.register("lake", opened)
+
+        with self.reading(files_of_host(paths) if scheme == "file" else register) as connection:
             work.begin(lambda: _interrupt(connection))
             yield rows_in(connection)
 
@@ -95,7 +111,21 @@ class DuckDb(Engine):
             StoreUnavailable: the files cannot be read, or the limits are too low.
         """
         try:
-            with closing(self._connect().cursor()) as connection:
+            with self._lock:
+                if self._database is None:
+                    make_private_folder(self._limits.spill)
+                    self._database = duckdb.connect(
+                        config={
+                            "memory_limit": f"{self._limits.memory}B",
+                            "threads": self._limits.threads,
+                            "temp_directory": str(self._limits.spill),
+                            "autoinstall_known_extensions": False,
+                            "autoload_known_extensions": False,
+                            "preserve_insertion_order": False,
+                        }
+                    )
+                database = self._database
+            with closing(database.cursor()) as connection:
                 files(connection)
                 connection.execute(VIEW)
                 yield connection
@@ -106,22 +136,6 @@ class DuckDb(Engine):
             raise StoreUnavailable(f"DuckDB failed and will be restarted: {error}") from error
         except _UNREADABLE as error:
             raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
-
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        with self._lock:
-            if self._database is None:
-                make_private_folder(self._limits.spill)
-                self._database = duckdb.connect(
-                    config={
-                        "memory_limit": f"{self._limits.memory}B",
-                        "threads": self._limits.threads,
-                        "temp_directory": str(self._limits.spill),
-                        "autoinstall_known_extensions": False,
-                        "autoload_known_extensions": False,
-                        "preserve_insertion_order": False,
-                    }
-                )
-            return self._database
 
 
 def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
@@ -147,29 +161,3 @@ def files_of_host(paths: Sequence[str]) -> Files:
 def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error):  # already closed
         connection.interrupt()
-
-
-def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> Files | None:
-    """Return the files that may hold chosen rows matching one of the conditions, or None if no file does."""
-    scans = [table.scan(And(match_chosen(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
-    tasks = [task for scan in scans for task in scan.plan_files()]
-    if any(task.delete_files for task in tasks):
-        raise LakeUnreadable(
-            f"Another engine has deleted rows of the lake {table.location()} but left them in the data files: let "
-            "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
-        )
-    io: Any = table.io  # Any: pyiceberg types it as any FileIO
-    files = {task.file.file_path: task.file for task in tasks}  # a file may match several conditions
-    located = [io.parse_location(file, io.properties) for file in files]
-    paths = [path for _, _, path in located]
-    if not paths:
-        return None
-    scheme, netloc, _ = located[0]
-    opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
-    if scheme == "file":
-        return files_of_host(paths)
-
-    def add(connection: duckdb.DuckDBPyConnection) -> None:
-        connection.register("lake", opened)
-
-    return add

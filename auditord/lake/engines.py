@@ -126,17 +126,17 @@ def sums_of(rows: Rows, query: AggregateQuery, dialect: LakeDialect) -> Aggregat
 def records_of(rows: Rows, query: RecordQuery, dialect: LakeDialect) -> Iterator[Sequence[bytes]]:
     """Run the statement of a query and yield pages of wire texts."""
     found = rows(compile_query(query, dialect, dialect.own()))
-    while page := [_wire_text(row) for row in islice(found, PAGE)]:
+    while rows_of_page := list(islice(found, PAGE)):
+        page: list[bytes] = []
+        for record_id, start, stop, meta, components, document in rows_of_page:
+            if document is not None:
+                page.append(str(document).encode())
+                continue
+            labels = None if meta is None else {key: tuple(values) for key, values in meta.items()}
+            stopped = None if stop is None else from_micros(stop)
+            record = Record(record_id, from_micros(start), components_of(components), stopped, labels)
+            page.append(encode_record(record))
         yield page
-
-
-def _wire_text(row: Sequence[Any]) -> bytes:
-    record_id, start, stop, meta, components, document = row
-    if document is not None:
-        return str(document).encode()
-    labels = None if meta is None else {key: tuple(values) for key, values in meta.items()}
-    stopped = None if stop is None else from_micros(stop)
-    return encode_record(Record(record_id, from_micros(start), components_of(components), stopped, labels))
 
 
 def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see _fields

@@ -126,24 +126,20 @@ class ConfiguredLake(ReleasedRecords):
         with self._lock:
             if self._made is not None:
                 return self._made
+            engine: Engine
+            if section.spark is not None:
+                engine = lake_module("spark_engine", "lake-spark").Spark(section.spark, _reveal(section.spark_token))
+            elif section.trino is not None:
+                secrets = _reveal(section.trino_password), _reveal(section.trino_token)
+                engine = lake_module("trino_engine", "lake-trino").Trino(section.trino, *secrets)
+            else:
+                duckdb = lake_module("duckdb_engine")
+                limits = duckdb.EngineLimits(section.memory, section.threads, self._state_dir / "lake-spill")
+                engine = duckdb.DuckDb(limits)
             daemon = section.name if section.scope == "own" else None
-            reader: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
+            reader: LakeReader = lake_module("queries").LakeReader(self.table, daemon, engine, section.name)
             self._made = reader
             return reader
-
-    def _engine(self) -> "Engine":
-        section = self._section
-        if section.spark is not None:
-            spark: Engine = lake_module("spark_engine", "lake-spark").Spark(section.spark, _reveal(section.spark_token))
-            return spark
-        if section.trino is not None:
-            secrets = _reveal(section.trino_password), _reveal(section.trino_token)
-            trino: Engine = lake_module("trino_engine", "lake-trino").Trino(section.trino, *secrets)
-            return trino
-        duckdb = lake_module("duckdb_engine")
-        limits = duckdb.EngineLimits(section.memory, section.threads, self._state_dir / "lake-spill")
-        embedded: Engine = duckdb.DuckDb(limits)
-        return embedded
 
     def make_folder(self) -> None:
         """Create the warehouse folder, unless the warehouse is a URL."""
@@ -152,7 +148,14 @@ class ConfiguredLake(ReleasedRecords):
 
     def catalog(self) -> dict[str, str]:
         """Return the catalog properties for pyiceberg. Their secrets show as dots when they are printed."""
-        section, url = self._section, self._catalog_url()
+        section = self._section
+        url = section.catalog or f"sqlite:///{self._warehouse}/catalog.db"
+        scheme, _, rest = url.partition("://")
+        if scheme == "postgresql":
+            user, _, host = rest.rpartition("@")
+            password = _reveal(section.password)
+            login = user if password is None else f"{user}:{quote(password, safe='')}"
+            url = HiddenText(f"postgresql+psycopg://{login}@{host}")
         properties = {
             "type": "rest" if url.startswith("http") else "sql",
             "uri": url,
@@ -171,16 +174,6 @@ class ConfiguredLake(ReleasedRecords):
             self._made.close()
         if "table" in vars(self):
             self.table.close()
-
-    def _catalog_url(self) -> str:
-        url = self._section.catalog or f"sqlite:///{self._warehouse}/catalog.db"
-        scheme, _, rest = url.partition("://")
-        if scheme != "postgresql":
-            return url
-        user, _, host = rest.rpartition("@")
-        password = _reveal(self._section.password)
-        login = user if password is None else f"{user}:{quote(password, safe='')}"
-        return HiddenText(f"postgresql+psycopg://{login}@{host}")
 
 
 @contextmanager

@@ -157,6 +157,7 @@ class LakeReader:
 
         Raises:
             LakeMiscounted: another program has deleted or added rows.
+            LakeOvertaken: the newest snapshot does not follow the store's.
             StoreUnavailable: there is no snapshot, or the daemon has not synced anything yet.
         """
         newest, positions = table.current_snapshot(), positions_of(table)
@@ -167,20 +168,18 @@ class LakeReader:
             )
         self._table.counts.refuse_changed(table, self._daemon)
         if released is not None and released.state.records and self._name is not None:
-            self._refuse_older(table, released.state)
+            # Whether the newest snapshot follows the store's may no longer be known.
+            state = released.state
+            same = next((each for each in newest_first(table) if (each.sequence_number or 0) <= state.sequence), None)
+            if same is not None and same.snapshot_id != state.snapshot_id:
+                raise LakeOvertaken(
+                    f"The lake {self._table.location} was set back: its newest snapshot does not follow "
+                    f"{state.snapshot_id}, which this record store knows. Run `auditord lake run`, and try again."
+                )
             self._table.counts.refuse_miscounted(table, newest.snapshot_id, self._name, released)
         counted = positions.values() if self._daemon is None else [positions[self._daemon]]
         is_complete = not any(position.is_filling for position in counted)
         return LakeSnapshot(newest.snapshot_id, from_micros(newest.timestamp_ms * 1_000), is_complete)
-
-    def _refuse_older(self, table: Table, state: LakeState) -> None:
-        """Raise LakeOvertaken if the newest snapshot does not follow the store's, unless that can no longer be told."""
-        snapshot = next((each for each in newest_first(table) if (each.sequence_number or 0) <= state.sequence), None)
-        if snapshot is not None and snapshot.snapshot_id != state.snapshot_id:
-            raise LakeOvertaken(
-                f"The lake {self._table.location} was set back: its newest snapshot does not follow "
-                f"{state.snapshot_id}, which this record store knows. Run `auditord lake run`, and try again."
-            )
 
     def _choose_released(self, table: Table, released: Released) -> Chosen:
         """Choose the released rows in the snapshot that the store names, or in the newest if that one has expired.

@@ -99,31 +99,31 @@ def rows_of(copies: Sequence[LakeRecord], schema: Any, **constants: object) -> A
 
     ``constants`` are values for all rows of other columns. Columns that this version does not know are null.
     """
-    rows = [_row(copy) | constants for copy in copies]
+    rows: list[dict[str, Any]] = []  # Any: columns of all types
+    for copy in copies:
+        record, row = copy.record, make_row(copy.record)
+        rows.append(
+            {
+                "record_id": record.record_id,
+                "start_time": row.start_time,
+                "stop_time": row.stop_time,
+                "runtime": record.runtime,
+                **{column: getattr(row.labels, column) for column in CELL_META_COLUMNS.values()},
+                "more": row.more,
+                **{column: getattr(row.amounts, column) for column in AMOUNT_COLUMNS.values()},
+                "meta": None if record.meta is None else list(record.meta.items()),
+                "components": msgspec.to_builtins(record.components),
+                "received_at": to_micros(copy.received_at),
+                "updated_at": None if copy.updated_at is None else to_micros(copy.updated_at),
+                "principal": copy.principal,
+                "agent": copy.agent,
+                "document": None if row.document == copy.document else copy.document,
+                "release": copy.release or None,
+                **constants,
+            }
+        )
     columns = [_arrow.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
     return _arrow.Table.from_arrays(columns, schema=schema)
-
-
-def _row(copy: LakeRecord) -> dict[str, Any]:  # Any: columns of all types
-    record, row = copy.record, make_row(copy.record)
-    meta = None if record.meta is None else list(record.meta.items())
-    return {
-        "record_id": record.record_id,
-        "start_time": row.start_time,
-        "stop_time": row.stop_time,
-        "runtime": record.runtime,
-        **{column: getattr(row.labels, column) for column in CELL_META_COLUMNS.values()},
-        "more": row.more,
-        **{column: getattr(row.amounts, column) for column in AMOUNT_COLUMNS.values()},
-        "meta": meta,
-        "components": msgspec.to_builtins(record.components),
-        "received_at": to_micros(copy.received_at),
-        "updated_at": None if copy.updated_at is None else to_micros(copy.updated_at),
-        "principal": copy.principal,
-        "agent": copy.agent,
-        "document": None if row.document == copy.document else copy.document,
-        "release": copy.release or None,
-    }
 
 
 def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatch

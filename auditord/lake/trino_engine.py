@@ -42,7 +42,8 @@ class Trino(Engine):
 
     def __init__(self, url: str, password: str | None = None, token: str | None = None) -> None:
         at = urlsplit(url)
-        self._table = ".".join(_quote(each) for each in (at.path.strip("/"), *TABLE.split(".")))
+        names = [each.replace('"', '""') for each in (at.path.strip("/"), *TABLE.split("."))]
+        self._table = ".".join(f'"{name}"' for name in names)
         user, auth = unquote(at.username or ""), None
         if token is not None:
             auth = _trino.auth.JWTAuthentication(token)
@@ -68,44 +69,30 @@ class Trino(Engine):
         yield partial(self._rows, chosen.snapshot_id, work)
 
     def _rows(self, snapshot_id: int, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
-        records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'")
-        with self._cursor() as cursor:
-            work.begin(lambda: _cancel(cursor))
-            # Instants are sent as texts, since Trino's client garbles years before 1000.
-            first, *texts = statement.sql.split("%s")
-            pieces = [records, first]
-            parameters: list[object] = []
-            for value, text in zip(map(parameter, statement.parameters), texts, strict=True):
-                if isinstance(value, datetime):
-                    pieces += ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)", text]
-                    parameters.append(f"{value.replace(tzinfo=None)} UTC")
-                else:
-                    pieces += ["?", text]
-                    parameters.append(value)
-            cursor.execute("".join(pieces), parameters)
-            yield from _rows(cursor)
-
-    @contextmanager
-    def _cursor(self) -> Generator[Any, None, None]:  # Any: trino's Cursor
+        """Yield the rows of a statement, with decimals converted to whole numbers."""
+        # Instants are sent as texts, since Trino's client garbles years before 1000.
+        first, *texts = statement.sql.split("%s")
+        pieces = [RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'"), first]
+        parameters: list[object] = []
+        for value, text in zip(map(parameter, statement.parameters), texts, strict=True):
+            if isinstance(value, datetime):
+                pieces += ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)", text]
+                parameters.append(f"{value.replace(tzinfo=None)} UTC")
+            else:
+                pieces += ["?", text]
+                parameters.append(value)
         connection = _trino.dbapi.connect(**self._options)
         try:
-            yield connection.cursor()
+            cursor = connection.cursor()
+            work.begin(lambda: _cancel(cursor))
+            cursor.execute("".join(pieces), parameters)
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                yield from ([int(each) if isinstance(each, Decimal) else each for each in row] for row in rows)
         except (_trino.exceptions.Error, _requests.RequestException) as error:
             text = str(getattr(error, "message", error)).strip().partition("\n")[0]
             raise StoreUnavailable(f"Trino cannot read the lake now: see lake.trino ({text}).") from error
         finally:
             connection.close()
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _rows(cursor: Any) -> Iterator[list[Any]]:  # Any: trino's Cursor and its values
-    """Yield rows with decimals converted to whole numbers."""
-    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-        yield from ([int(each) if isinstance(each, Decimal) else each for each in row] for row in rows)
 
 
 def _cancel(cursor: Any) -> None:  # Any: trino's Cursor

@@ -217,7 +217,17 @@ def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequenc
     for task in tasks:
         if task.file.record_count <= most // 2:
             small[partition_of_file(task.file)].append(task)
-    return [group for inside in small.values() for group in _groups(inside, most) if len(group) >= least]
+    groups: list[list[FileScanTask]] = []
+    for inside in small.values():
+        groups.append([])
+        rows = 0
+        for task in sorted(inside, key=lambda each: each.file.record_count):
+            if rows + task.file.record_count > most:
+                groups.append([])
+                rows = 0
+            groups[-1].append(task)
+            rows += task.file.record_count
+    return [group for group in groups if len(group) >= least]
 
 
 ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
@@ -255,17 +265,6 @@ def commit_files(
                 files.delete_data_file(file)
             for file in added:
                 files.append_data_file(file)
-
-
-def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileScanTask]]:
-    """Yield groups of files with at most ``most`` rows together, each for one new file."""
-    group, rows = list[FileScanTask](), 0
-    for task in sorted(tasks, key=lambda each: each.file.record_count):
-        if rows + task.file.record_count > most:
-            yield group
-            group, rows = [], 0
-        group, rows = [*group, task], rows + task.file.record_count
-    yield group
 
 
 def _scan(table: Table, *columns: str) -> LakeScan:

@@ -226,7 +226,13 @@ class Issuer(msgspec.Struct, frozen=True):
         """Return the identity of a token, or of claims that were verified when a session began."""
         if credentials.claims is not None:
             return identity_of(self.config, credentials.claims)
-        if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
+        if credentials.token is None:
+            return None
+        try:
+            unverified = jwt.decode(credentials.token, options=_UNCHECKED)  # type: ignore[arg-type]
+        except _UNREADABLE:
+            return None
+        if unverified.get("iss") != self.config.issuer:  # a token for another authenticator
             return None
         return identity_of(self.config, await self.verify(credentials.token, self.config.audience))
 
@@ -255,14 +261,6 @@ class Issuer(msgspec.Struct, frozen=True):
         except _UNREADABLE as error:
             raise AccessRefused(f"a token of {config.issuer} is refused: {error}") from error
         return claims
-
-
-def _is_from(issuer: str, token: str) -> bool:
-    """Return True if the token names this issuer. Its signature is not verified yet."""
-    try:
-        return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
-    except _UNREADABLE:
-        return False
 
 
 def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:

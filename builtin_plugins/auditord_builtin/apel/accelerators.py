@@ -1,11 +1,10 @@
 """Messages about accelerators, in EGI's draft of a JSON format."""
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from auditord_builtin.apel.config import (
-    AcceleratorConfig,
     AmountField,
     ApelConfig,
     ComponentField,
@@ -13,7 +12,7 @@ from auditord_builtin.apel.config import (
     RecordField,
 )
 from auditord_builtin.apel.messages import MOST_BYTES, Message, Problem, clean, measure_encoded
-from auditord_builtin.apel.questions import Answer, Number, Question, round_half_up
+from auditord_builtin.apel.questions import Number, Question, round_half_up
 from auditord_hookspecs import Records
 from auditord_hookspecs.months import Month
 
@@ -45,33 +44,19 @@ async def accelerator_messages(
     question = Question({name: key for name, key in keys.items() if key is not None}, {"active": active}, only=count)
     answers, left_out = await question.ask(config, records, site, month.window)
     problems = [Problem(f"{site} {month}, accelerators", why.reason, jobs) for why, jobs in sorted(left_out.items())]
-    batches: list[list[str]] = []
-    size = most_bytes
-    for usage_record in _usage_records(accelerators, site, month, answers):
-        text = json.dumps(usage_record)
-        more = measure_encoded(f"{text}, ")
-        if size + more > most_bytes:
-            batches.append([])
-            size = _FRAME
-        batches[-1].append(text)
-        size += more
-    return [Message(_HEAD + ", ".join(batch) + _TAIL, len(batch), site, month) for batch in batches], problems
-
-
-def _usage_records(
-    accelerators: AcceleratorConfig, site: str, month: Month, answers: Sequence[Answer]
-) -> Iterator[dict[str, Any]]:  # Any: JSON
-    """Sum up jobs with the same texts and the same number of accelerators."""
+    # Sum up jobs with the same texts and the same number of accelerators.
     sums: dict[tuple[str, str, str | None, str | None, int], tuple[int, Number]] = {}
     for answer in answers:
         texts = {name: clean(text) for name, text in answer.texts.items()}
         user, model = texts.get("GlobalUserName"), texts.get("Model")
         key = (texts["FQAN"], texts["AssociatedRecord"], user, model, int(texts["Count"]))
-        available, active = sums.get(key, (0, 0))
-        sums[key] = available + answer.group.runtime, active + answer.amounts["active"]
+        available, busy = sums.get(key, (0, 0))
+        sums[key] = available + answer.group.runtime, busy + answer.amounts["active"]
+    batches: list[list[str]] = []
+    size = most_bytes
     for key in sorted(sums, key=str):
-        fqan, record, user, model, count = key
-        available, active = sums[key]
+        fqan, record, user, model, number = key
+        available, busy = sums[key]
         # Keep the order of the members, or every month would be sent again.
         members = {
             "MeasurementMonth": month.month,
@@ -81,10 +66,17 @@ def _usage_records(
             "GlobalUserName": user,
             "FQAN": fqan,
             "SiteName": clean(site),
-            "Count": count,
+            "Count": number,
             "AvailableDuration": available,
-            "ActiveDuration": round_half_up(active),
+            "ActiveDuration": round_half_up(busy),
             "Type": accelerators.type,
             "Model": model,
         }
-        yield {name: value for name, value in members.items() if value is not None}
+        text = json.dumps({name: value for name, value in members.items() if value is not None})
+        more = measure_encoded(f"{text}, ")
+        if size + more > most_bytes:
+            batches.append([])
+            size = _FRAME
+        batches[-1].append(text)
+        size += more
+    return [Message(_HEAD + ", ".join(batch) + _TAIL, len(batch), site, month) for batch in batches], problems

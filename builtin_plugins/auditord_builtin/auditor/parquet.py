@@ -41,7 +41,16 @@ class ParquetSource:
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read the files in the order of their names. Rows of files before the position are not read."""
         name, row = ("", 0) if position is None else json.loads(position)
-        counts = {file: self._count(file) for file in self._files}
+        counts: dict[Path, int] = {}
+        for file in self._files:
+            with _source_errors(file), self._parquet.ParquetFile(file) as opened:
+                schema = opened.schema_arrow
+                if missing := [name for name in _COLUMNS if name not in schema.names]:
+                    raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
+                if naive := [each for each in _COLUMNS[3:] if getattr(schema.field(each).type, "tz", None) is None]:
+                    naive_text = f"{', '.join(naive)} should be a time with a zone"
+                    raise SourceFailed(f"{file} is not an AUDITOR archive: {naive_text}")
+                counts[file] = opened.metadata.num_rows
         total, behind = max(sum(counts.values()), 1), 0
         for file, count in counts.items():
             if _order(file) >= _order(Path(name)):
@@ -57,16 +66,6 @@ class ParquetSource:
                 if first + batch.num_rows > skipped:
                     yield first, [_text(row) for row in batch.to_pylist()]
                 first += batch.num_rows
-
-    def _count(self, file: Path) -> int:
-        with _source_errors(file), self._parquet.ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            if missing := [name for name in _COLUMNS if name not in schema.names]:
-                raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
-            if naive := [name for name in _COLUMNS[3:] if getattr(schema.field(name).type, "tz", None) is None]:
-                raise SourceFailed(f"{file} is not an AUDITOR archive: {', '.join(naive)} should be a time with a zone")
-            count: int = opened.metadata.num_rows
-        return count
 
 
 def _order(file: Path) -> tuple[str, ...]:

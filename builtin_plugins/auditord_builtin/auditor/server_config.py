@@ -82,7 +82,15 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
     if level not in LEVELS:
         result.dropped["log_level"] = f"'{level}' has no counterpart, so info is used"
     result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
-    for part in (addresses, metrics, _import_archive(document), import_access(document)):
+    lake, section = ConfigImport(document, "lake"), document.get("archival_config")
+    if _is_section(section):
+        lake.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[lake]'")
+        lake.put("name", "main", "identifies this record store in the lake; never change it")
+        lake.put("keep_months", section.get("archive_older_than_months"), "older records are only in the lake")
+        seconds, *fields = str(section.get("cron_schedule") or "0").split()
+        if len(fields) == _CRON_FIELDS:
+            lake.put("schedule", " ".join(fields), f"without the seconds ({seconds}); AUDITOR also ran it at its start")
+    for part in (addresses, metrics, lake, import_access(document)):
         result.include(part)
     has_login = any(path.startswith("authenticators.") for path in result.sections)
     if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
@@ -170,21 +178,6 @@ def _import_metrics(result: ConfigImport) -> None:
         result.remark("", f"these count by {', '.join(missing)}, unless the section labels says otherwise")
     taken = {"frequency", "metrics", *(f"meta_key_{name}" for name in _LABELS)}
     result.drop(database, taken, place="metrics.database.", other="AUDITOR does not know this option")
-
-
-def _import_archive(document: Document) -> ConfigImport:
-    result = ConfigImport(document, "lake")
-    section = document.get("archival_config")
-    if _is_section(section):
-        result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[lake]'")
-        result.put("name", "main", "identifies this record store in the lake; never change it")
-        result.put("keep_months", section.get("archive_older_than_months"), "older records are only in the lake")
-        seconds, *fields = str(section.get("cron_schedule") or "0").split()
-        if len(fields) == _CRON_FIELDS:
-            result.put(
-                "schedule", " ".join(fields), f"without the seconds ({seconds}); AUDITOR also ran it at its start"
-            )
-    return result
 
 
 def import_access(document: Document) -> ConfigImport:

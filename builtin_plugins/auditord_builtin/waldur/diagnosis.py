@@ -85,8 +85,22 @@ async def _check_waldur(
     """Check everything that needs a valid token."""
     yield ok("url", f"{config.waldur_api_url} answers")
     yield ok("token", f"of {user.username} ({user.full_name}){', staff' if user.is_staff else ''}")
-    async for each in _check_server(context, client):
-        yield each
+    try:
+        version, ahead, bulk = await client.version(), await client.clock_ahead(context.now), await client.has_bulk()
+    except WaldurError as error:
+        yield note("server", f"version, clock and features cannot be read: {error}")
+    else:
+        accepts = "many users in one request" if bulk else "one user at a time"
+        yield ok("server", f"Waldur {version.version}, accepts {accepts}")
+        if ahead is None:
+            yield note("clock", "the server does not send its time")
+        elif abs(ahead) <= NOTICED:
+            yield ok("clock", "the server's agrees with ours")
+        else:
+            direction = "ahead of" if ahead > timedelta(0) else "behind"
+            text = f"the server's is {abs(ahead).total_seconds():.0f} s {direction} ours"
+            refused = fail("clock", f"{text}: it refuses our current time as a future time")
+            yield refused if -ahead > CLOCKS_APART else note("clock", f"{text}: check NTP on both sides")
     try:
         offering, resources, users = await client.offering(), await client.resources(), await client.offering_users()
     except WaldurError as error:
@@ -102,27 +116,6 @@ async def _check_waldur(
         yield fail("amounts", f"of the reported months cannot be read: {error}")
     for each in (*_check_offering(config, user, offering), *_check_names(config, resources, users, used)):
         yield each
-
-
-async def _check_server(context: PluginContext, client: WaldurClient) -> AsyncIterator[Finding]:
-    try:
-        version, ahead, bulk = await client.version(), await client.clock_ahead(context.now), await client.has_bulk()
-    except WaldurError as error:
-        yield note("server", f"version, clock and features cannot be read: {error}")
-        return
-    accepts = "many users in one request" if bulk else "one user at a time"
-    yield ok("server", f"Waldur {version.version}, accepts {accepts}")
-    if ahead is None:
-        yield note("clock", "the server does not send its time")
-    elif abs(ahead) <= NOTICED:
-        yield ok("clock", "the server's agrees with ours")
-    else:
-        direction = "ahead of" if ahead > timedelta(0) else "behind"
-        text = f"the server's is {abs(ahead).total_seconds():.0f} s {direction} ours"
-        if -ahead > CLOCKS_APART:
-            yield fail("clock", f"{text}: it refuses our current time as a future time")
-        else:
-            yield note("clock", f"{text}: check NTP on both sides")
 
 
 def as_line(finding: Finding) -> str:
