@@ -168,40 +168,6 @@ def make_pending(
     return PendingRecord(record, valid_row(record, text), provenance, duplicates, source, score_set)
 
 
-def make_rows(
-    records: Sequence[Record], amounts: Sequence[Amounts], labels: dict[int, tuple[Labels, Meta | None]]
-) -> list[RecordRow]:
-    """Return the rows of many records.
-
-    Args:
-        records: the records.
-        amounts: :func:`amounts_of` the components of each record.
-        labels: a cache of labels by the ``id()`` of their meta. It also holds the meta, so that no id is reused.
-
-    Raises:
-        InvalidRecord: see :func:`make_pending`; the text names one invalid record.
-    """
-    rows: list[RecordRow] = []
-    for first in range(0, len(records), _ENCODED_TOGETHER):
-        part = records[first : first + _ENCODED_TOGETHER]
-        try:
-            of_records: list[Labels] = []
-            for record in part:
-                found = labels.get(id(record.meta))
-                if found is None:
-                    # Cached by their text, since later bulks have jobs of the same users.
-                    text = encode_part(record.meta)
-                    shared = _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
-                    found = labels[id(record.meta)] = shared, record.meta
-                of_records.append(found[0])
-            of_components = amounts[first : first + _ENCODED_TOGETHER]
-            texts = encode_records(part, [each.text for each in of_records], [each.text for each in of_components])
-            rows += map(_row, part, of_records, of_components, texts)
-        except (UnicodeError, OverflowError):  # the error does not say which record it is about
-            rows += map(valid_row, part)
-    return rows
-
-
 def valid_row(record: Record, text: bytes | None = None) -> RecordRow:
     """Return the row of a record.
 
@@ -220,7 +186,7 @@ def content_hash(record: Record) -> int:
     The order of meta keys does not matter, ``null`` meta equals ``{}``, scores are floats, and meta keys that only say
     who made the record are left out.
     """
-    return _digest(_encode_compared(record.meta), _sorting_encoder.encode(record.components))
+    return hash_parts(_encode_compared(record.meta), _sorting_encoder.encode(record.components))
 
 
 def anonymous_hash(record: Record) -> int | None:
@@ -228,7 +194,7 @@ def anonymous_hash(record: Record) -> int | None:
     if record.meta is None or USER_KEYS.isdisjoint(record.meta):
         return None
     meta = _encode_compared(record.meta, PROVENANCE_KEYS | USER_KEYS)
-    return _digest(meta, _sorting_encoder.encode(record.components))
+    return hash_parts(meta, _sorting_encoder.encode(record.components))
 
 
 def _encode_compared(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS) -> bytes:
@@ -239,7 +205,8 @@ def _encode_compared(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEY
 
 
 @lru_cache(KEPT_PARTS)
-def _digest(meta: bytes, components: bytes) -> int:
+def hash_parts(meta: bytes, components: bytes) -> int:
+    """Return the content hash from the parts that are compared (:class:`Labels`, :class:`Amounts`)."""
     # A JSON array of both, since stored hashes were made from that.
     number: int
     (number,) = _as_signed(blake2b(b"[%b,%b]" % (meta, components), digest_size=8).digest())
@@ -257,7 +224,7 @@ def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> Rec
     start, stop = (record.start_time - EPOCH) // MICROSECOND, record.stop_time
     stop_time = None if stop is None else (stop - EPOCH) // MICROSECOND
     more = True if labels.more or amounts.more else None
-    content = _digest(labels.compared, amounts.compared)
+    content = hash_parts(labels.compared, amounts.compared)
     return RecordRow(start, stop_time, labels, amounts, more, record.record_id, content, document)
 
 
@@ -329,7 +296,7 @@ def scores_text(components: Sequence[Component]) -> str | None:
     return _encoder.encode(scored).decode() if scored else None
 
 
-_BETWEEN_PAUSES: Final = 100
+BETWEEN_PAUSES: Final = 100
 """Records whose rows are made before other tasks can run again: half a millisecond of work."""
 
 
@@ -362,8 +329,10 @@ class Bulk:
         self.atomic = atomic
         parts = zip(amounts, score_sets, strict=True)
         self._parts = {id(each.components): part for each, part in zip(records, parts, strict=True)}
-        self._shared = (provenance, duplicates, source)
-        self._labels: dict[int, tuple[Labels, Meta | None]] = {}
+        self.provenance = provenance
+        self.source = source
+        self._duplicates = duplicates
+        self._labels: dict[int, tuple[Labels, Meta | None]] = {}  # by id(); the meta is held, so that no id is reused
         self._made: dict[int, PendingRecord] = {}
 
     def __len__(self) -> int:
@@ -378,7 +347,7 @@ class Bulk:
         """Return the rows of all records, in order.
 
         Raises:
-            InvalidRecord: see :func:`make_pending`.
+            InvalidRecord: see :func:`make_pending`; the text names one invalid record.
         """
         self._make([each for each in self.records if id(each) not in self._made])
         return [self._made[id(each)] for each in self.records]
@@ -389,16 +358,47 @@ class Bulk:
         Raises:
             InvalidRecord: see :meth:`pending`.
         """
-        for first in range(0, len(records), _BETWEEN_PAUSES):
-            yield self._make(records[first : first + _BETWEEN_PAUSES])
+        for first in range(0, len(records), BETWEEN_PAUSES):
+            yield self._make(records[first : first + BETWEEN_PAUSES])
             await asyncio.sleep(0)
 
+    def encode(
+        self, records: Sequence[Record]
+    ) -> tuple[Sequence[Labels], Sequence[Amounts], Sequence[int | None], Sequence[str]]:
+        """Return the labels, the amounts, the numbers of the sets of scores, and the wire texts of records.
+
+        Raises:
+            InvalidRecord: see :meth:`pending`.
+        """
+        parts = [self._parts[id(each.components)] for each in records]
+        amounts, known = [part[0] for part in parts], self._labels
+        labels: list[Labels] = []
+        texts: list[str] = []
+        for first in range(0, len(records), _ENCODED_TOGETHER):
+            some = records[first : first + _ENCODED_TOGETHER]
+            try:
+                for record in some:
+                    found = known.get(id(record.meta))
+                    if found is None:
+                        # Cached by their text, since later bulks have jobs of the same users.
+                        text = encode_part(record.meta)
+                        shared = _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
+                        found = known[id(record.meta)] = shared, record.meta
+                    labels.append(found[0])
+                meta = [each.text for each in labels[first:]]
+                texts += encode_records(some, meta, [each.text for each in amounts[first : first + len(some)]])
+            except (UnicodeError, OverflowError):  # the error does not say which record it is about
+                rows = list(map(valid_row, some))
+                labels[first:] = [row.labels for row in rows]
+                texts += [row.document for row in rows]
+        return labels, amounts, [part[1] for part in parts], texts
+
     def _make(self, records: Sequence[Record]) -> list[PendingRecord]:
-        shared, parts = self._shared, [self._parts[id(each.components)] for each in records]
-        rows = make_rows(records, [amounts for amounts, _ in parts], self._labels)
         made = [
-            PendingRecord(record, row, *shared, score_set)
-            for record, row, (_, score_set) in zip(records, rows, parts, strict=True)
+            PendingRecord(
+                record, _row(record, labels, amounts, text), self.provenance, self._duplicates, self.source, score_set
+            )
+            for record, labels, amounts, score_set, text in zip(records, *self.encode(records), strict=True)
         ]
         self._made.update(zip(map(id, records), made, strict=True))
         return made

@@ -106,13 +106,15 @@ def decode_record(body: bytes) -> Record:
 
 
 class _ByText(dict[bytes, T]):
-    """Decoded values by their texts. Each text is decoded once."""
+    """Some thousand decoded values by their texts. A text is usually decoded once."""
 
     def __init__(self, decode: Callable[[bytes], T]) -> None:
         super().__init__()
         self._decode = decode
 
     def __missing__(self, text: bytes) -> T:
+        if len(self) >= KEPT_PARTS:
+            self.clear()
         self[text] = value = self._decode(text)
         return value
 
@@ -120,34 +122,26 @@ class _ByText(dict[bytes, T]):
 class SharedParts:
     """The decoded components and meta of many records. Equal texts share one value.
 
-    Jobs of one user often have the same meta, and jobs of one shape the same components. If most texts turn out to be
-    different, such as components with a CPU time, further ones are decoded without looking for equal ones.
+    Jobs of one user often have the same meta, and jobs of one shape the same components. What is shared is encoded and
+    hashed once as well.
     """
 
     def __init__(self) -> None:
         self._components = _ByText(decode_components)
         self._meta = _ByText(decode_meta)
-        self._count = 0
 
     def decode(self, body: bytes) -> list[Record]:
         """Decode the records of an array. Errors do not name the position in the array."""
-        offered = _offered_decoder.decode(body)
-        components: Callable[[bytes], tuple[Component, ...]] = _components_decoder.decode
-        if 2 * len(self._components) <= self._count:
-            components = self._components.__getitem__
-        meta: Callable[[bytes], Meta | None] = _meta_decoder.decode
-        if 2 * len(self._meta) <= self._count:
-            meta = self._meta.__getitem__
-        self._count += len(offered)
+        components, meta = self._components, self._meta
         return [
             Record(
                 each.record_id,
                 each.start_time,
-                components(bytes(each.components)),
+                components[bytes(each.components)],
                 each.stop_time,
-                meta(bytes(each.meta)),
+                meta[bytes(each.meta)],
             )
-            for each in offered
+            for each in _offered_decoder.decode(body)
         ]
 
 
@@ -284,17 +278,17 @@ def _on_the_wire(
     record: Record, meta: Meta | msgspec.Raw | None, components: tuple[Component, ...] | msgspec.Raw
 ) -> _WireRecord:
     start, stop = record.start_time, record.stop_time
+    # Most times are whole seconds, and this runs for every record.
     return _WireRecord(
         record.record_id,
         meta,
         components,
-        format_time(start) if _is_whole_milliseconds(start) else start,
-        format_time(stop) if stop is not None and _is_whole_milliseconds(stop) else stop,
+        _exact(start) if start.microsecond else start,
+        _exact(stop) if stop is not None and stop.microsecond else stop,
         None if stop is None else runtime_seconds(start, stop),
     )
 
 
-def _is_whole_milliseconds(moment: datetime) -> bool:
-    """Return whether the contract requires a fraction of three digits. All other times are left to msgspec."""
-    micros = moment.microsecond
-    return micros != 0 and micros % 1000 == 0
+def _exact(moment: datetime) -> datetime | str:
+    """Write whole milliseconds with the three digits that the contract requires. Leave other times to msgspec."""
+    return moment if moment.microsecond % 1000 else format_time(moment)

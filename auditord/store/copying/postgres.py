@@ -105,7 +105,7 @@ class PostgresEnd(End):
             await cursor.executemany(query, rows)
 
     async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
-        rows = CopiedRows(further=1).rows(added)
+        rows = CopiedRows(further=1).pending_rows(added)
         behind = [timestamptz(None if moment is None else to_micros(moment)) for moment in updated]
         async with self._connection.cursor() as cursor, cursor.copy(QUERIES["write_records"]) as copy:
             await copy.write(b"".join((BEGIN, *chain.from_iterable(zip(rows, behind, strict=True)), END)))

@@ -20,7 +20,7 @@ from auditord.store.columns import POSTGRES_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
-from auditord.store.rows import Bulk, PendingRecord
+from auditord.store.rows import BETWEEN_PAUSES, Bulk, PendingRecord
 from auditord.store.statements import postgres_statements
 from auditord.store.work import (
     Atomic,
@@ -36,6 +36,7 @@ from auditord.store.work import (
     Work,
     as_json,
 )
+from auditord_hookspecs import Record
 
 T = TypeVar("T")
 
@@ -132,37 +133,43 @@ async def _add_bulk(connection: Connection, bulk: Bulk) -> None:
     if len(bulk) <= _FEW:
         await _add(connection, bulk.pending())
     else:
-        await _copy(connection, bulk.parts(sorted(bulk.records, key=attrgetter("record_id"))))
+        ordered = sorted(bulk.records, key=attrgetter("record_id"))
+        await _copy(connection, _encode_in_parts(bulk, ordered), [each.record_id for each in ordered])
+
+
+async def _encode_in_parts(bulk: Bulk, records: Sequence[Record]) -> AsyncGenerator[Sequence[bytes], None]:
+    rows = CopiedRows()
+    for first in range(0, len(records), BETWEEN_PAUSES):
+        yield rows.bulk_rows(bulk, records[first : first + BETWEEN_PAUSES])
+        await asyncio.sleep(0)
 
 
 async def _add(connection: Connection, new: Sequence[PendingRecord]) -> None:
     ordered = sorted(new, key=attrgetter("row.record_id"))
     if len(new) > _FEW:
-        await _copy(connection, _in_one_part(ordered))
+        await _copy(connection, _in_one_part(CopiedRows().pending_rows(ordered)), [each.record_id for each in ordered])
     else:
         await connection.execute(QUERIES["add_records"], {"records": record_rows(ordered)})
 
 
-async def _in_one_part(pending: Sequence[PendingRecord]) -> AsyncGenerator[Sequence[PendingRecord], None]:
-    yield pending
+async def _in_one_part(rows: Sequence[bytes]) -> AsyncGenerator[Sequence[bytes], None]:
+    yield rows
 
 
-async def _copy(connection: Connection, parts: AsyncGenerator[Sequence[PendingRecord], None]) -> None:
-    """Copy records in parts, in one transaction, so that the database adds one part while the next is made.
+async def _copy(connection: Connection, parts: AsyncGenerator[Sequence[bytes], None], ids: Sequence[str]) -> None:
+    """Copy rows in parts, in one transaction, so that the database adds one part while the next is made.
 
     Raises:
         Overtaken: one of them is released. This is checked after the copy, which blocks further releases.
     """
-    rows, ids = CopiedRows(), list[str]()
     async with connection.transaction(), aclosing(parts):
         async with connection.cursor() as cursor, cursor.copy(QUERIES["copy_records"]) as copy:
             await copy.write(BEGIN)
             async for part in parts:
-                await copy.write(b"".join(rows.rows(part)))
-                ids += [each.row.record_id for each in part]
+                await copy.write(b"".join(part))
             await copy.write(END)
         has_released = await _rows(connection, QUERIES["has_any_released"], ())  # spares nearly all the array of ids
-        if has_released and await _rows(connection, QUERIES["released_among"], {"ids": ids}):
+        if has_released and await _rows(connection, QUERIES["released_among"], {"ids": list(ids)}):
             raise Overtaken
 
 

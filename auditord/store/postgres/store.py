@@ -18,6 +18,7 @@ from auditord.database.postgres.server import (
     PREPARE_WITHIN,
     READER_PATIENCE,
     WRITE_WITHIN,
+    PreparedSelect,
     copy_out,
     limit_time,
 )
@@ -56,6 +57,8 @@ _AT_ONCE: Final = 2
 _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
 )
+
+_GET_DOCUMENTS: Final = PreparedSelect("get_documents", QUERIES["get_documents"].replace("%(ids)s", "$1"))
 
 _FEW_TO_SORT: Final = 100_000
 """Sorting this many records takes some tens of megabytes."""
@@ -283,12 +286,9 @@ class PostgresRecordStore(RecordStore):
 
     async def _look_up(self, connection: Connection, ids: Sequence[str]) -> Sequence[_Found]:
         with translate_errors(self._server.where, reading=True), limit_time(connection, ANSWER_WITHIN):
-            rows = await run(connection, ask("get_documents", ids=as_json(ids)))
-        found = {
-            record_id: _Found(document and document.encode(), release is not None)
-            for record_id, document, release in rows
-        }
-        return [found.get(each, _Found()) for each in ids]
+            rows = await _GET_DOCUMENTS.rows(connection, as_json(ids))
+        found = {record_id: _Found(document, release is not None) for record_id, document, release in rows}
+        return [found.get(each.encode(), _Found()) for each in ids]
 
 
 def _compile(
