@@ -30,7 +30,7 @@ _LONGEST: Final = (
 
 
 def needs_slurm(test: str) -> bool:
-    """Whether this is the name of a test with a Slurm."""
+    """Return whether this is the name of a test with a Slurm."""
     return _SLURM in test.split("::", maxsplit=1)[0]
 
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _rank(test: str) -> int:
-    """Of a test, a file or a group, by decreasing time."""
+    """Return the place of a test, a file or a group by decreasing time."""
     return next((rank for rank, name in enumerate(_LONGEST) if name in test), len(_LONGEST))
 
 

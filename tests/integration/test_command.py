@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -147,12 +146,11 @@ async def test_cancelling_the_call_leaves_no_orphan(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_background_child_that_keeps_stderr_does_not_hold_us_up(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    script = f"setsid sleep 30 >/dev/null & echo $! > {tmp_path}/pid; echo done"
+    script = f"setsid sleep 600 >/dev/null & echo $! > {tmp_path}/pid; echo done"
     result = await run_command(["sh", "-c", script], timeout=MINUTE)
+    assert alive(pid_in(tmp_path / "pid"))
     os.kill(pid_in(tmp_path / "pid"), 9)
     assert result.stdout == b"done\n"
-    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.anyio

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -321,9 +320,7 @@ async def test_leaving_interrupts_a_query_that_runs(database: Database) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    began = time.monotonic()
     await database.close()  # waits for the reader's thread
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.anyio
