@@ -92,7 +92,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What is known about the ids of some runs.
+    """Known ids among those of some runs.
 
     Args:
         beginning: unstored runs that ended before this are not the collector's task.

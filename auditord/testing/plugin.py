@@ -16,6 +16,8 @@ import pytest
 
 if TYPE_CHECKING:  # otherwise every pytest run on this Python would load the daemon
     from auditord.testing import (
+        FakeAuthenticatorContext,
+        FakeCollectorContext,
         FakeCommandContext,
         FakePluginContext,
         FakeSenderContext,
@@ -39,6 +41,22 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
     uses_us = any(str(getattr(each, "__module__", "")).startswith("auditord.testing") for each in values)
     if uses_us or not _CONTEXTS.isdisjoint(inspect.signature(obj).parameters):
         pytest.mark.parametrize("anyio_backend", ["asyncio"])(pytest.mark.usefixtures("anyio_backend")(obj))
+
+
+@pytest.fixture
+def authenticator_context(tmp_path: Path) -> "FakeAuthenticatorContext":
+    """Return an authenticator's context with a folder of its own."""
+    from auditord.testing import FakeAuthenticatorContext  # noqa: PLC0415 see the module
+
+    return FakeAuthenticatorContext(folder=tmp_path)
+
+
+@pytest.fixture
+def collector_context(tmp_path: Path) -> "FakeCollectorContext":
+    """Return a collector's context over memory, with a folder of its own."""
+    from auditord.testing import FakeCollectorContext  # noqa: PLC0415 see the module
+
+    return FakeCollectorContext(folder=tmp_path)
 
 
 @pytest.fixture

@@ -122,8 +122,8 @@ class _ByText(dict[bytes, T]):
 class SharedParts:
     """The decoded components and meta of many records. Equal texts share one value.
 
-    Jobs of one user often have the same meta, and jobs of one shape the same components. What is shared is encoded and
-    hashed once as well.
+    Jobs of one user often have the same meta, and jobs of one shape the same components. Shared values are encoded
+    and hashed only once as well.
     """
 
     def __init__(self) -> None:

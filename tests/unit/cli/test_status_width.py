@@ -23,9 +23,10 @@ STATE: Final = """{
   "instances": [
     {"task": "NAME", "kind": "slurm_epilog", "enabled": true, "running": false, "last_run": "2026-01-01T00:00:00Z",
      "last_success": "2026-01-01T00:00:00Z", "next_run": "2999-01-01T00:00:00Z", "records": 1234567,
-     "failures": 1, "error": "sacct: error: slurm_persist_conn_open_without_init: failed to open a connection"},
+     "failures": 1, "remarks": [],
+     "error": "sacct: error: slurm_persist_conn_open_without_init: failed to open a connection"},
     {"task": "short", "kind": "backup", "enabled": false, "running": false, "last_run": null, "last_success": null,
-     "next_run": null, "records": 0, "error": null, "failures": 0}
+     "next_run": null, "records": 0, "error": null, "failures": 0, "remarks": []}
   ]
 }""".replace("NAME", LONG)
 

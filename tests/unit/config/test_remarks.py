@@ -139,7 +139,7 @@ class Added(InstanceConfig):
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_labels_that_a_transform_adds_or_may_add_are_not_missed(is_declared: bool) -> None:
+def test_labels_that_a_transform_adds_or_may_add_are_not_missed(*, is_declared: bool) -> None:
     labels = (lambda config: config.names) if is_declared else None
     kind = TransformKind("add", Added, lambda _: lambda record: record, labels=labels)
     kinds = replace(KINDS, transforms={**KINDS.transforms, "add": kind})
