@@ -24,7 +24,7 @@ from auditord.reporting.periods import (
     up_to_same_day,
     year_before,
 )
-from auditord.reporting.pledges import Pledge, sum_pledges
+from auditord.reporting.pledges import Pledge
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
@@ -289,20 +289,6 @@ class Figures(msgspec.Struct, frozen=True):
         rows = [role.rows or {} for role in principal.having(Permission.READ)]
         sees_all = any(all(wanted.get(key) in values for key, values in each.items()) for each in rows)
         return self.pledges if sees_all else ()
-
-    def pledge_line(self, report: Report, bins: Sequence[date], pledges: Sequence[Pledge]) -> Sequence[float | None]:
-        """Return the pledge for each bin, cut to the report's window; empty without pledges."""
-        unit, window = report.question.bin, report.question.window
-        if unit is None or window is None or not pledges:
-            return ()
-        found: list[float | None] = []
-        for begin in bins:
-            first = max(begin, window.start.date())
-            end = min(unit.next_first_day(begin), window.stop.date())
-            start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = sum_pledges(pledges, report.question, Window(start, stop))
-            found.append(None if amount is None else float(amount))
-        return found if any(found) else ()
 
 
 def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:

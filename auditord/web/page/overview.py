@@ -15,13 +15,13 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, Question, Report
-from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
+from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK, UNKNOWN
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, explain_empty, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Charts, Figures, change, compare
 from auditord.web.page.jobs import job_row
-from auditord.web.page.numbers import NOTHING, format_change, format_figure, percent
+from auditord.web.page.numbers import format_change, format_figure, percent
 from auditord.web.page.query_string import (
     ALL_TIME,
     USAGE,
@@ -176,7 +176,7 @@ def _top(
 
 def _ratio(cell: Cell | None) -> Figure:
     """Return the figure of a cell; without a cell, a figure without a value."""
-    return Figure(base=Fraction(0)) if cell is None else cell[0]
+    return UNKNOWN if cell is None else cell[0]
 
 
 LOOKED_AT: Final = 500
@@ -255,20 +255,18 @@ class MyPage(msgspec.Struct, frozen=True):
             if core_seconds is not None and used is not None and core_seconds > used:
                 found.append((Fraction(core_seconds - used, _HOUR), record))
         found.sort(key=lambda each: each[0], reverse=True)
-        return [
-            {
-                **job_row(record, self.figures.keys),
-                "idle": format_figure(Figure(idle), "core h"),
-                "memory": _memory(record),
-            }
-            for idle, record in found[:_WORST]
-        ]
-
-
-def _memory(record: Record) -> str:
-    """Return a job's peak memory and its requested memory, in GiB."""
-    asked, peak = compute_held_amount(record, MEMORY), amount_of(record, PEAK)
-    if asked is None or peak is None:
-        return NOTHING
-    used = Figure(Fraction(peak, 1 << 30))
-    return f"{format_figure(used, 'GiB')} / {format_figure(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"
+        rows: list[dict[str, Any]] = []  # Any: as above
+        for idle, record in found[:_WORST]:
+            asked, peak = compute_held_amount(record, MEMORY), amount_of(record, PEAK)
+            memory = (
+                UNKNOWN if peak is None else Figure(Fraction(peak, 1 << 30)),
+                UNKNOWN if asked is None else Figure(Fraction(asked, MIB_PER_GIB)),
+            )
+            rows.append(
+                {
+                    **job_row(record, self.figures.keys),
+                    "idle": format_figure(Figure(idle), "core h"),
+                    "memory": " / ".join([format_figure(each, "GiB") for each in memory]),
+                }
+            )
+        return rows

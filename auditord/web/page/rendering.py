@@ -20,29 +20,26 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import HttpVersion11, web
 from markupsafe import Markup
 
 from auditord.config.page import UiSection
+from auditord.web.access.sessions import Sessions
 from auditord.web.answers import NOT_FOUND
+from auditord.web.bodies import BodyTooLarge
 from auditord.web.page import numbers
 from auditord.web.page.charts import Sheet, replace_variables
-from auditord.web.requests import read_target
+from auditord.web.problems import Refused
+from auditord.web.requests import path_for_logs, principal_of, read_body, read_target
+from auditord_hookspecs import Permission, Principal
 from auditord_hookspecs.zones import zone_named
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.runtime import Context
-
-from urllib.parse import parse_qsl
-
-from auditord.web.access.sessions import Sessions
-from auditord.web.bodies import BodyTooLarge
-from auditord.web.problems import Refused
-from auditord.web.requests import path_for_logs, principal_of, read_body
-from auditord_hookspecs import Permission, Principal
 
 FOLDER: Final = "/page/"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
@@ -101,9 +101,16 @@ class UsageFiles(msgspec.Struct, frozen=True):
                 yield pages
 
     def chart(self, report: Report, view: View, pledges: Sequence[Pledge]) -> Picture | None:
-        """Draw the chart of a report."""
-        bins = self.figures.axis(report)
-        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins, pledges))
+        """Draw the chart of a report, with the pledge for each bin as a line."""
+        bins, unit, window = self.figures.axis(report), report.question.bin, report.question.window
+        line: list[float | None] = []
+        if unit is not None and window is not None and pledges:
+            for begin in bins:
+                first, end = max(begin, window.start.date()), min(unit.next_first_day(begin), window.stop.date())
+                start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
+                amount = sum_pledges(pledges, report.question, Window(start, stop))
+                line.append(None if amount is None else float(amount))
+        return self.charts.chart(report, view, bins, line if any(line) else ())
 
     def days(self, window: Window) -> str:
         """Return the first and last day of a window as text."""

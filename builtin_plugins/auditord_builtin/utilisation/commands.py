@@ -1,6 +1,5 @@
 """``auditord report utilisation``: the report on any month or week, at once."""
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import click
@@ -16,14 +15,6 @@ KIND: Final = "utilisation"
 
 _ROWS_OF_A_PAGE: Final = 50
 
-_OUTPUTS: Final[Mapping[str, Callable[[Report, int | None], str]]] = {
-    "table": as_text,
-    "csv": lambda report, _most_rows: as_csv(report),
-    "json": lambda report, _most_rows: as_json(report),
-    "html": lambda report, most_rows: as_html(report, most_rows or _ROWS_OF_A_PAGE),
-}
-
-
 _PERIOD: Final = ReadBy("YYYY-MM", parse_period)
 
 
@@ -36,7 +27,7 @@ def report_group() -> None:
 @click.argument("instance", required=False)
 @click.option("--month", "period", type=_PERIOD, help="2026-01, or 2026-W05 for a week. Default: the last one.")
 @click.option("--site", "sites", multiple=True, help="Only this site; may be repeated.")
-@click.option("--output", type=click.Choice(list(_OUTPUTS)), default="table", show_default=True)
+@click.option("--output", type=click.Choice(["table", "csv", "json", "html"]), default="table", show_default=True)
 @click.option(
     "--most-rows",
     type=click.IntRange(min=1),
@@ -73,4 +64,12 @@ def utilisation_command(
         return report_on(await ask(chosen, context.records, wanted), chosen, wanted, complete=wanted.stop <= now)
 
     report = run_instance(host, KIND, instance, make, dry_run=True)
-    write(as_csv(report, escape_formulas=escape_formulas) if output == "csv" else _OUTPUTS[output](report, most_rows))
+    match output:
+        case "csv":
+            write(as_csv(report, escape_formulas=escape_formulas))
+        case "json":
+            write(as_json(report))
+        case "html":
+            write(as_html(report, most_rows or _ROWS_OF_A_PAGE))
+        case _:
+            write(as_text(report, most_rows))

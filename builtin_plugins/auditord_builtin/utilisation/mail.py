@@ -250,29 +250,23 @@ class Delivery(msgspec.Struct, frozen=True):
             refused: list[str] = []
             busy: list[str] = []
             for each in owed:
+                outcome, instance = "failed", self.context.instance
+                message = message_of(each.report, self.mail, instance, each.address, self.context.now())
                 try:
-                    await self._send(each, server)
+                    await server.send(message)
                 except RecipientRefused as error:
+                    outcome = "refused"
                     tries = await self.state.note_refused(series, period, each.key, str(error))
                     refused.append(f"{error} (try {tries} of {MOST_TRIES})")
                 except RecipientBusy as error:
                     busy.append(str(error))
                 else:
+                    outcome = "sent"
                     await self.state.note_sent(series, period, each.key)
                     self.context.log.info("sent the report on %s to %s", period.name, each.address)
+                finally:
+                    MAILS.labels(instance, outcome).inc()
             return Undelivered(refused, busy)
-
-    async def _send(self, addressed: Addressed, server: MailServer) -> None:
-        instance, now = self.context.instance, self.context.now()
-        message = message_of(addressed.report, self.mail, instance, addressed.address, now)
-        outcome = "sent"
-        try:
-            await server.send(message)
-        except (RecipientRefused, RecipientBusy, MailFault) as error:
-            outcome = "refused" if isinstance(error, RecipientRefused) else "failed"
-            raise
-        finally:
-            MAILS.labels(instance, outcome).inc()
 
 
 def reports_to_users(

@@ -218,9 +218,9 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
     def show(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
 
-    header = csv_line(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
+    header = csv_line(["period", "level", "site", "group", "user", *_figures(report.total.totals)])
     lines = [
-        csv_line([report.period.name, *map(show, _whose(row)), *map(_exact, _values(row.totals))])
+        csv_line([report.period.name, *map(show, _whose(row)), *_figures(row.totals).values()])
         for row in (report.total, *report.rows)
     ]
     return "".join([header, *lines])
@@ -231,8 +231,7 @@ def as_json(report: Report) -> str:
     rows: list[dict[str, Any]] = []  # Any: JSON
     for row in (report.total, *report.rows):
         level, site, group, user = _whose(row)
-        values = zip(map(column, fields(Totals)), map(_exact, _values(row.totals)), strict=True)
-        rows.append({"level": level, "site": site, "group": group, "user": user, **dict(values)})
+        rows.append({"level": level, "site": site, "group": group, "user": user, **_figures(row.totals)})
     document = {
         "title": report.title,
         "period": report.period.name,
@@ -350,22 +349,14 @@ def printable(name: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
-def column(field: Any) -> str:  # Any: a field of a Struct, whose type says nothing here
-    """Return the name of a total in CSV and JSON."""
-    name: str = field.name
-    return _NAMES.get(name, name)
-
-
 def _whose(row: Row) -> Sequence[str | None]:
     return ["total" if row.level is None else row.level.value, row.who.site, row.who.group, row.who.user]
 
 
-def _values(totals: Totals) -> Sequence[Fraction | int | None]:
-    return [getattr(totals, field.name) for field in fields(Totals)]
-
-
-def _exact(value: Fraction | int | None) -> float | int | None:
-    return nearest_float(value) if isinstance(value, Fraction) else value
+def _figures(totals: Totals) -> Mapping[str, float | int | None]:
+    """Return the totals by their names in CSV and JSON."""
+    values = {_NAMES.get(each.name, each.name): getattr(totals, each.name) for each in fields(Totals)}
+    return {name: nearest_float(value) if isinstance(value, Fraction) else value for name, value in values.items()}
 
 
 _PAGES: Final = jinja2.Environment(

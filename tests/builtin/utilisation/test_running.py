@@ -512,17 +512,18 @@ async def test_a_link_in_the_folder_leads_to_no_other_file(tmp_path: Path) -> No
     folder, other = tmp_path / "reports", tmp_path / "other"
     folder.mkdir()
     other.write_text("precious")
-    for name in ("monthly-2026-01.csv", ".monthly-2026-01.csv.part"):
+    part = ".monthly-2026-01.csv.0123456789abcdef.part"
+    for name in ("monthly-2026-01.csv", part, ".monthly-2026-01.csv.part"):
         (folder / name).symlink_to(other)
     await UTILISATION.run(configured(folder), context())
     assert other.read_text() == "precious"
-    assert files(folder) == ["monthly-2026-01.csv"]
+    assert files(folder) == [".monthly-2026-01.csv.part", "monthly-2026-01.csv"]
     assert not (folder / "monthly-2026-01.csv").is_symlink()
 
 
 async def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "monthly-2026-01.csv").write_text("old")
-    (tmp_path / ".monthly-2026-01.csv.part").write_text("of a killed run" * 10_000)
+    (tmp_path / ".monthly-2026-01.csv.0123456789abcdef.part").write_text("of a killed run" * 10_000)
     await UTILISATION.run(configured(tmp_path), context())
     assert files(tmp_path) == ["monthly-2026-01.csv"]
     with (tmp_path / "monthly-2026-01.csv").open(newline="") as file:

@@ -99,7 +99,7 @@ def test_eight_readers_of_all_that_is_costly_hold_little(daemon: TestDaemon, mon
         threads.add(threading.current_thread().name)
 
     noting(monkeypatch, Folding, "result", lambda answer: sizes.append(len(answer.groups)))
-    noting(monkeypatch, sums, "_group", note_thread)
+    noting(monkeypatch, sums, "_write_groups", note_thread)
     noting(monkeypatch, files, "join_pieces", note_thread)
     targets = [target for targets in COSTLIEST.values() for target in targets]
     with ThreadPoolExecutor(8) as readers:

@@ -16,6 +16,7 @@ from auditord.client import Client
 from auditord.client.query_string import matches
 from auditord.reporting import LabelKeys, Question
 from auditord.testing.daemon import running_daemon
+from auditord.web.page.numbers import NOTHING
 from auditord.web.page.query_string import ALL_TIME, JOBS, MY, USAGE, pieces_of, read_view
 from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record
@@ -38,7 +39,9 @@ def job(number: int) -> Record:
     }
     cores = 2 ** (number % 4)
     cpu = Component("TotalCPU", 3_600 * cores * (20 if number == 12 else 1), ())
-    return Record(f"job/{number}", start, (Component("Cores", cores, ()), cpu), stop, meta)
+    return Record(
+        f"job/{number}", start, (Component("Cores", cores, ()), cpu, Component("Memory", 2_048, ())), stop, meta
+    )
 
 
 PATHS: Final = (USAGE, f"{USAGE}.csv", JOBS, f"{JOBS}.json", MY)
@@ -304,6 +307,10 @@ def test_a_list_has_its_length_unless_that_needs_every_record(alice: Browser, gi
     told = re.findall(r'<p class="note">2 of (\d+) jobs</p>', get(alice, f"/jobs?{given}&limit=2").text)
     in_rollups = given.startswith(("site=", "group=", "user=", "meta[group_id]", "stop_time", "open="))
     assert told == ([str(expected)] if in_rollups else [])
+
+
+def test_requested_memory_is_shown_without_its_peak(alice: Browser) -> None:
+    assert f'<td class="number">{NOTHING} / 2.0</td>' in get(alice, "/my?period=90-days").text
 
 
 def test_every_page_of_a_list_has_its_length(alice: Browser) -> None:
