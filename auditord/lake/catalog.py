@@ -42,10 +42,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
-from auditord.errors import StoreUnavailable
 from auditord.lake.manifests import LakeRefused, refuse_large
 from auditord.lake.schema import SCHEMA
-from auditord.store.lake import LakeOvertaken
+from auditord.store.lake import LakeOvertaken, LakeUnavailable
 
 NAMESPACE: Final = "auditord"
 """The namespace of the tables, and pyiceberg's name for the catalog."""
@@ -100,7 +99,7 @@ _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-
 """Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
 
 
-class NoTable(StoreUnavailable):
+class NoTable(LakeUnavailable):
     """The catalog does not have the table.
 
     Remedy:
@@ -142,7 +141,7 @@ class CatalogTable:
         """
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(f"The lake {self.location} was closed.")
+                raise LakeUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
                 self._check_file()
                 make = _LakeRestCatalog if self._properties["type"] == "rest" else _LakeSqlCatalog
@@ -214,7 +213,7 @@ class CatalogTable:
             ) from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
         except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit, *_DAMAGED) as error:

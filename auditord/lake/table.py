@@ -41,6 +41,7 @@ from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
 from auditord.lake.counting import RowCounts
+from auditord.lake.data_files import open_files
 from auditord.lake.positions import (
     POSITIONS,
     LakePosition,
@@ -78,6 +79,7 @@ from auditord.store.lake import (
     LakeOvertaken,
     LakeRecord,
     LakeSnapshot,
+    LakeUnavailable,
     Released,
     ReleasedRow,
 )
@@ -114,7 +116,7 @@ class LakeFacts(msgspec.Struct, frozen=True):
     positions: Mapping[str, LakePosition]
 
 
-class LakeMoved(StoreUnavailable):
+class LakeMoved(LakeUnavailable):
     """Another process syncs the records of the same store.
 
     Remedy:
@@ -446,10 +448,16 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
-    def check_rows(self) -> None:
-        """Raise LakeMiscounted if another program has deleted or added rows of any daemon."""
+    def check_rows(self, daemon: str | None = None) -> None:
+        """Raise LakeMiscounted if another program has deleted or added rows of a daemon, or of any if it is None."""
         with self.load() as table:
-            self.counts.refuse_changed(table, None)
+            self.counts.refuse_changed(table, daemon)
+
+    def check_files(self, daemon: str) -> None:
+        """Raise LakeDamaged if a file that may have rows of a daemon is not the one that was written."""
+        with self.load() as table:
+            if files := [task.file for task in _tasks(table, daemon)]:
+                open_files(table, files)
 
     def check_released(self, daemon: str, released: Released) -> None:
         """Raise LakeMiscounted unless the newest snapshot has a row for each released record of a daemon."""
