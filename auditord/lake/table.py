@@ -38,7 +38,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
-from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
+from auditord.lake.catalog import NAMESPACE, TABLE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
 from auditord.lake.counting import RowCounts
 from auditord.lake.data_files import open_files
@@ -87,9 +87,6 @@ from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
-TABLE: Final = f"{NAMESPACE}.lake"
-"""The table's name in the catalog."""
-
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
 
@@ -125,17 +122,11 @@ class LakeMoved(LakeUnavailable):
 
 
 class LakeTable(CatalogTable):
-    """The lake's table. All methods block, and raise StoreUnavailable if the catalog or the files are unavailable.
+    """The lake's table. All methods block, and raise StoreUnavailable if the catalog or the files are unavailable."""
 
-    Args:
-        catalog: catalog properties for pyiceberg's ``load_catalog``.
-        warehouse: URL of the folder for the table's files.
-    """
-
-    def __init__(self, catalog: Mapping[str, str], warehouse: str) -> None:
-        location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
-        super().__init__(TABLE, location, catalog)
-        self.counts: Final = RowCounts(location)
+    def __init__(self, properties: Mapping[str, str], warehouse: str) -> None:
+        super().__init__(properties, warehouse)
+        self.counts: Final = RowCounts(self.location)
 
     def open(self) -> str:
         """Create the table unless it exists, and return its id."""

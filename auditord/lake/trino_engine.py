@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.table import Table
 from typing_extensions import override
 
+from auditord.lake.catalog import TABLE
 from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
-from auditord.lake.table import TABLE
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
 from auditord.store.lake import LakeUnavailable
 from auditord.store.sql import Sql
