@@ -42,13 +42,15 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
-from auditord.errors import StoreUnavailable
 from auditord.lake.manifests import LakeRefused, refuse_large
 from auditord.lake.schema import SCHEMA
-from auditord.store.lake import LakeOvertaken
+from auditord.store.lake import LakeOvertaken, LakeUnavailable
 
 NAMESPACE: Final = "auditord"
-"""The namespace of the tables, and pyiceberg's name for the catalog."""
+"""The namespace of the table, and pyiceberg's name for the catalog."""
+
+TABLE: Final = f"{NAMESPACE}.lake"
+"""The table's name in the catalog."""
 
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -100,7 +102,7 @@ _CREDENTIALS: Final = re.compile(r"s3\.(access-key-id|secret-access-key|session-
 """Properties for the access to files that a REST catalog may hand out, unless the operator has set them."""
 
 
-class NoTable(StoreUnavailable):
+class NoTable(LakeUnavailable):
     """The catalog does not have the table.
 
     Remedy:
@@ -113,14 +115,12 @@ class CatalogTable:
     """A table and its catalog, which is connected on first use.
 
     Args:
-        name: the table's name in the catalog.
-        location: URL of the folder with the table's files.
         properties: catalog properties for pyiceberg's ``load_catalog``.
+        warehouse: URL of the folder for the table's files.
     """
 
-    def __init__(self, name: str, location: str, properties: Mapping[str, str]) -> None:
-        self.location: Final = location
-        self._name = name
+    def __init__(self, properties: Mapping[str, str], warehouse: str) -> None:
+        self.location: Final = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
         self._properties = properties
         self._catalog: Catalog | None = None
         self._closed = False
@@ -142,7 +142,7 @@ class CatalogTable:
         """
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(f"The lake {self.location} was closed.")
+                raise LakeUnavailable(f"The lake {self.location} was closed.")
             if self._catalog is None:
                 self._check_file()
                 make = _LakeRestCatalog if self._properties["type"] == "rest" else _LakeSqlCatalog
@@ -193,7 +193,7 @@ class CatalogTable:
     def load(self) -> Generator[Table, None, None]:
         """Yield the freshly loaded table, and translate errors as :meth:`translate_errors` does."""
         with self.translate_errors():
-            yield self.connect().load_table(self._name)
+            yield self.connect().load_table(TABLE)
 
     @contextmanager
     def translate_errors(self) -> Generator[None, None, None]:
@@ -209,12 +209,12 @@ class CatalogTable:
             raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
             raise NoTable(
-                f"The catalog of the lake {self.location} has no table {self._name}: restore the catalog, or correct "
+                f"The catalog of the lake {self.location} has no table {TABLE}: restore the catalog, or correct "
                 "lake.catalog."
             ) from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
         except (ValidationError, ValueError, NotImplementedError, MsgspecError, SystemExit, *_DAMAGED) as error:

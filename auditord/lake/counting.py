@@ -7,7 +7,6 @@ is compared with the record store's.
 from collections import Counter
 from itertools import chain
 
-import msgspec
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
@@ -16,14 +15,6 @@ from auditord.lake.positions import positions_of
 from auditord.lake.reading import count_marked, stream_rows
 from auditord.store.lake import LakeMiscounted, LakeState, Released
 from auditord_hookspecs.wording import counted
-
-
-class _Checked(msgspec.Struct, frozen=True):
-    """A snapshot that was found to have a row for each released record of a daemon."""
-
-    snapshot_id: int
-    daemon: str
-    state: LakeState
 
 
 class RowCounts:
@@ -35,7 +26,7 @@ class RowCounts:
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._sound = _Checked(0, "", LakeState())
+        self._sound = 0, "", LakeState()  # snapshot and daemon that were found to have a row for each released record
         self._rows = 0, Counter[str]()
 
     def refuse_miscounted(self, table: Table, snapshot_id: int, daemon: str, released: Released) -> None:
@@ -44,7 +35,7 @@ class RowCounts:
         Rows that do not count may be missing, since a run deletes them before the store forgets them.
         """
         state, recalled = released.state, len(released.recalled)
-        checked = _Checked(snapshot_id, daemon, state)
+        checked = snapshot_id, daemon, state
         if not state.records or self._sound == checked:
             return
         found = count_marked(table, snapshot_id, daemon, state.release)

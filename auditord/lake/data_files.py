@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
 from typing_extensions import override
 
-from auditord.errors import StoreUnavailable
+from auditord.lake.schema import SCHEMA
+from auditord.store.lake import LakeUnavailable
 from auditord_hookspecs.wording import counted
 
 _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
@@ -19,14 +20,23 @@ _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 # pyarrow's errors are subclasses of these.
 _UNREADABLE: Final = (ArithmeticError, LookupError, MemoryError, NotImplementedError, OSError, TypeError, ValueError)
 
+_BOUNDED: Final = {
+    name: SCHEMA.find_field(name).field_id for name in ("record_id", "start_time", "stop_time", "daemon", "site")
+}
+"""Columns by which files are told apart, with their numbers."""
 
-class LakeDamaged(StoreUnavailable):
+
+class LakeDamaged(LakeUnavailable):
     """A data file of the lake cannot be read, or does not have the rows that the table says.
 
     Remedy:
         restore the file, or the lake and its catalog, from their backup; or roll the table back to a snapshot without
         the file: the next run syncs the records that are not released again.
     """
+
+    summary: ClassVar[str] = (
+        "a data file of the lake (table auditord.lake) is damaged, or another program has replaced it"
+    )
 
 
 class LakeScan(ArrowScan):
@@ -50,29 +60,60 @@ class LakeScan(ArrowScan):
         return rows
 
 
-def open_files(paths: Sequence[str], files: Sequence[DataFile], schema: Any, filesystem: Any) -> Any:  # Any: pyarrow's
-    """Return Parquet files as a pyarrow Dataset, after their numbers of rows were compared with those of the table.
+def open_files(table: Table, files: Sequence[DataFile]) -> tuple[Any, Sequence[str], bool]:
+    """Return data files as a pyarrow Dataset, their paths, and whether they are files of this host.
 
-    This reads the ends of the files only. Sizes are compared on this host, where they cost nothing.
+    Their rows and bounds are compared with those of the table first. This reads only the ends of the files, and finds
+    files that were replaced or exchanged. Sizes are compared on this host, where they cost nothing.
 
     Raises:
         LakeDamaged: a file cannot be read or has other rows.
     """
+    io: Any = table.io  # Any: pyiceberg types it as any FileIO
+    located = [io.parse_location(file.file_path, io.properties) for file in files]
+    paths, (scheme, netloc, _) = [path for _, _, path in located], located[0]
+    filesystem, schema = io.fs_by_scheme(scheme, netloc), table.schema().as_arrow()
     try:
-        for path, file in zip(paths, files, strict=True) if filesystem.type_name == "local" else ():
+        for path, file in zip(paths, files, strict=True) if scheme == "file" else ():
             if Path(path).stat().st_size != file.file_size_in_bytes:
                 raise LakeDamaged(
                     f"The data file {path} of the lake does not have the size with which it was written: another "
                     "program has replaced it. Restore it from a backup."
                 )
         dataset = _datasets.dataset(paths, schema, format="parquet", filesystem=filesystem)
-        if dataset.count_rows() != sum(file.record_count for file in files):
-            for fragment, file in zip(dataset.get_fragments(), files, strict=True):
-                if (found := fragment.count_rows()) != file.record_count:
-                    raise _blame_count(fragment.path, found, file.record_count)
+        dataset.count_rows()  # reads the ends of all files in parallel, and remembers them
+        for fragment, file in zip(dataset.get_fragments(), files, strict=True):
+            if fragment.metadata.num_rows != file.record_count:
+                raise _blame_count(fragment.path, fragment.metadata.num_rows, file.record_count)
+            if not _is_within_bounds(fragment.metadata, file):
+                raise LakeDamaged(
+                    f"The data file {fragment.path} of the lake has other values than those that were written to it: "
+                    "another program has replaced it. Restore it from a backup."
+                )
     except _UNREADABLE as error:
         raise _unreadable(f"one of {len(paths):,}", error) from error
-    return dataset
+    return dataset, paths, scheme == "file"
+
+
+def _is_within_bounds(metadata: Any, file: DataFile) -> bool:  # Any: pyarrow's FileMetaData
+    """Return whether the values of a Parquet file lie within the table's bounds, by which queries skip files."""
+    names, lower, upper = metadata.schema.names, file.lower_bounds or {}, file.upper_bounds or {}
+    for name, number in _BOUNDED.items():
+        if name not in names or number not in lower or number not in upper:
+            continue
+        for group in range(metadata.num_row_groups):
+            values = metadata.row_group(group).column(names.index(name)).statistics
+            if values is None or not values.has_min_max:
+                continue
+            first, last = values.min_raw, values.max_raw
+            if isinstance(first, int):
+                least, most = (int.from_bytes(each[number], "little", signed=True) for each in (lower, upper))
+                is_within = least <= first <= last <= most
+            else:  # texts, whose bounds may be cut
+                is_within = lower[number] <= first <= last <= upper[number]
+            if not is_within:
+                return False
+    return True
 
 
 def _unreadable(path: str, error: BaseException) -> LakeDamaged:

@@ -6,7 +6,7 @@ systems DuckDB reads wrong bytes: it seeks and reads in two steps, on handles th
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -20,11 +20,11 @@ from pyiceberg.table import Table
 from typing_extensions import override
 
 from auditord.database.durable_files import make_private_folder
-from auditord.errors import StoreUnavailable
 from auditord.lake.data_files import open_files
 from auditord.lake.dialect import VIEW, DuckDbDialect
 from auditord.lake.engines import PAGE, Chosen, Engine, Rows, Work
 from auditord.lake.pruning import match_chosen, match_finished, match_open
+from auditord.store.lake import LakeUnavailable
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
@@ -35,7 +35,7 @@ Files: TypeAlias = Callable[[duckdb.DuckDBPyConnection], None]
 """Makes the rows of files available to a connection as ``lake``."""
 
 
-class LakeUnreadable(StoreUnavailable):
+class LakeUnreadable(LakeUnavailable):
     """Another engine has marked rows of the lake as deleted but left them in their files.
 
     Remedy:
@@ -80,20 +80,17 @@ class DuckDb(Engine):
                 f"Another engine has deleted rows of the lake {table.location()} but left them in the data files: let "
                 "it rewrite these (rewrite_data_files in Spark, optimize in Trino)."
             )
-        io: Any = table.io  # Any: pyiceberg types it as any FileIO
         files = {task.file.file_path: task.file for task in tasks}  # a file may match several conditions
-        located = [io.parse_location(file, io.properties) for file in files]
-        if not located:
+        if not files:
             yield lambda _: iter(())
             return
-        paths, (scheme, netloc, _) = [path for _, _, path in located], located[0]
-        opened = open_files(paths, list(files.values()), table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))
+        dataset, paths, is_local = open_files(table, list(files.values()))
 
         def register(connection: duckdb.DuckDBPyConnection) -> None:
-            connection.register("lake", opened)
+            connection.register("lake", dataset)
 
-        with self.reading(files_of_host(paths) if scheme == "file" else register) as connection:
-            work.begin(lambda: _interrupt(connection))
+        with self.reading(files_of_host(paths) if is_local else register) as connection:
+            work.begin(connection.interrupt, duckdb.Error)
             yield rows_in(connection)
 
     @override
@@ -130,12 +127,12 @@ class DuckDb(Engine):
                 connection.execute(VIEW)
                 yield connection
         except duckdb.OutOfMemoryException as error:
-            raise StoreUnavailable(f"The query needs more than lake.memory, or the disk is full: {error}") from error
+            raise LakeUnavailable(f"The query needs more than lake.memory, or the disk is full: {error}") from error
         except duckdb.FatalException as error:
             self.close()  # the database refuses all further statements
-            raise StoreUnavailable(f"DuckDB failed and will be restarted: {error}") from error
+            raise LakeUnavailable(f"DuckDB failed and will be restarted: {error}") from error
         except _UNREADABLE as error:
-            raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
+            raise LakeUnavailable(f"The lake cannot be read now: {error}") from error
 
 
 def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
@@ -156,8 +153,3 @@ def files_of_host(paths: Sequence[str]) -> Files:
         connection.read_parquet([escape(path) for path in paths]).create_view("lake")
 
     return add
-
-
-def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
-    with suppress(duckdb.Error):  # already closed
-        connection.interrupt()

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from decimal import Decimal
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeAlias
@@ -11,12 +11,11 @@ import msgspec
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
-from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import LakeDialect
 from auditord.store.aggregates import Folding
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_query
-from auditord.store.lake import Released
+from auditord.store.lake import LakeUnavailable, Released
 from auditord.store.rollups.scope import Scope
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
@@ -51,24 +50,28 @@ class Work:
     """A query that another thread can interrupt, before or after it has started."""
 
     def __init__(self) -> None:
-        self._interrupt: Callable[[], None] | None = None
+        self._interrupt: Callable[[], object] | None = None
+        self._ended: tuple[type[Exception], ...] = ()
         self._is_left = False
 
-    def begin(self, interrupt: Callable[[], None]) -> None:
-        """Set the function that interrupts the query. Calling it before a statement has started may have no effect.
+    def begin(self, interrupt: Callable[[], object], *ended: type[Exception]) -> None:
+        """Set the function that interrupts the query, and the errors that it raises if the query has already ended.
+
+        Calling the function before a statement has started may have no effect.
 
         Raises:
             StoreUnavailable: the query was interrupted already.
         """
-        self._interrupt = interrupt
+        self._interrupt, self._ended = interrupt, ended
         if self._is_left:
-            raise StoreUnavailable("The caller no longer waits for the answer.")
+            raise LakeUnavailable("The caller no longer waits for the answer.")
 
     def interrupt(self) -> None:
         """Interrupt the query, or let :meth:`begin` raise if it has not started."""
         self._is_left = True
         if self._interrupt is not None:
-            self._interrupt()
+            with suppress(*self._ended):
+                self._interrupt()
 
 
 class Engine(ABC):

@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import EMPTY_DICT, StructProtocol
 from typing_extensions import override
 
-from auditord.errors import StoreUnavailable
+from auditord.store.lake import LakeUnavailable
 
 D = TypeVar("D", bound=StructProtocol)
 
@@ -31,7 +31,7 @@ _MOST_ENTRIES: Final = 100_000
 """Most entries of a manifest, or manifests of a list. Each entry takes some kilobytes of memory."""
 
 
-class LakeRefused(StoreUnavailable):
+class LakeRefused(LakeUnavailable):
     """A program that can write to the lake has changed its table in a way that would steer this daemon.
 
     Remedy:

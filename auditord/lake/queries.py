@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
-from auditord.errors import StoreUnavailable
 from auditord.lake.engines import Chosen, Engine, Work
 from auditord.lake.positions import newest_first, positions_of
 from auditord.lake.reading import count_released
 from auditord.lake.table import LakeTable
-from auditord.store.lake import Days, LakeOvertaken, LakeRecord, LakeState, Released, ReleasedRow
+from auditord.store.lake import Days, LakeOvertaken, LakeRecord, LakeState, LakeUnavailable, Released, ReleasedRow
 from auditord.store.rollups.scope import scope_within
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.aggregates import LakeSnapshot
@@ -162,7 +161,7 @@ class LakeReader:
         """
         newest, positions = table.current_snapshot(), positions_of(table)
         if newest is None or (self._daemon is not None and self._daemon not in positions):
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"The lake {self._table.location} has no records{'' if self._daemon is None else ' of ' + self._daemon}"
                 " yet: the next run syncs them; or run `auditord lake run` now."
             )
@@ -193,12 +192,12 @@ class LakeReader:
         state, newest, here = released.state, table.current_snapshot(), self._table.location
         position = None if self._name is None else positions_of(table).get(self._name)
         if str(table.metadata.table_uuid) != state.released_in:
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"This record store has released records to the lake at {state.location}, but {here} is another table: "
                 "correct lake.catalog and lake.warehouse, or restore the lake."
             )
         if newest is None or position is None or position.store_id != state.store_id:
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"The lake {here} has no records of this record store under the name {self._name}: correct lake.name."
             )
         if table.snapshot_by_id(state.snapshot_id) is not None:

@@ -26,9 +26,8 @@ INSTANCE: Final = "lake"
 _COMMIT_TIME: Final = timedelta(days=1)
 """Longest duration of a commit. Older files that no snapshot refers to come from a failed commit."""
 
-_BETWEEN_EXPIRIES: Final = timedelta(hours=12)
-_BETWEEN_LISTINGS: Final = timedelta(days=7)
-"""Interval between searches for files of failed commits, which list all files."""
+_INTERVALS: Final = {"cleaned_at": timedelta(hours=12), "listed_at": timedelta(days=7)}
+"""Intervals between expiries of snapshots, and between searches for files of failed commits, which list all files."""
 
 
 class LakeMetrics(Collector):
@@ -89,7 +88,22 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
         with suppress(LakeOvertaken):  # another daemon committed first: the next run retries
             if synced.batches or released:
                 await asyncio.to_thread(table.compact, daemon)
-            await _clean(lake, section, context, (await store.lake_state()).snapshot_id)
+            state = dict[str, str](context.state or {})
+            times = {work: datetime.fromisoformat(moment) for work, moment in state.items()}
+            # A time in the future is that of a clock that was wrong.
+            due = {
+                work
+                for work, every in _INTERVALS.items()
+                if work not in times or not timedelta(0) <= started_at - times[work] < every
+            }
+            if "cleaned_at" in due:
+                needed = (await store.lake_state()).snapshot_id
+                deleted = await asyncio.to_thread(table.expire, started_at - section.keep_snapshots, needed)
+                if "listed_at" in due:
+                    deleted += await asyncio.to_thread(table.delete_strays, started_at - _COMMIT_TIME)
+                    state["listed_at"] = started_at.isoformat()
+                await context.save_state({**state, "cleaned_at": started_at.isoformat()})
+                context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
         facts = await asyncio.to_thread(table.facts)
         metrics.facts, metrics.complete_at, metrics.waiting = facts, started_at, await store.lake_waiting()
         metrics.released = (await store.lake_state()).records
@@ -98,28 +112,12 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
             context.log.info("released %s", counted(released, "record"))
         summary = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
         context.log.info("the lake has %s in %s, %.1f MB", *summary)
+        # Queries with source=lake refuse the same rows.
+        await asyncio.to_thread(table.check_rows, daemon if section.scope == "own" else None)
 
     return PluginKind(
         name=INSTANCE, config=LakeSection, run=run, interval=timedelta(minutes=5), timeout=timedelta(days=1)
     )
-
-
-async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext, needed: int) -> None:
-    """Expire snapshots twice a day, and delete the files of failed commits once a week."""
-    now, state = context.now(), dict[str, str](context.state or {})
-
-    def is_due(work: str, every: timedelta) -> bool:
-        # A time in the future is that of a clock that was wrong.
-        return work not in state or not timedelta(0) <= now - datetime.fromisoformat(state[work]) < every
-
-    if not is_due("cleaned_at", _BETWEEN_EXPIRIES):
-        return
-    deleted = await asyncio.to_thread(lake.table.expire, now - section.keep_snapshots, needed)
-    if is_due("listed_at", _BETWEEN_LISTINGS):
-        deleted += await asyncio.to_thread(lake.table.delete_strays, now - _COMMIT_TIME)
-        state["listed_at"] = now.isoformat()
-    await context.save_state({**state, "cleaned_at": now.isoformat()})
-    context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
 
 
 def lake_plugins(

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from pyiceberg.table import Table
 from typing_extensions import override
 
-from auditord.errors import StoreUnavailable
 from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
 from auditord.lake.spark_dialect import VIEW, SparkDialect
+from auditord.store.lake import LakeUnavailable
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
@@ -49,7 +49,7 @@ class Spark(Engine):
             try:
                 session.client.set_retry_policies([])  # Spark would retry for ten minutes; callers can retry
                 session.conf.set("spark.sql.ansi.enabled", "true")
-                work.begin(lambda: _interrupt(session))
+                work.begin(session.interruptAll, _errors.PySparkException, _grpc.RpcError)
                 reader, newest = session.read.format("iceberg"), table.current_snapshot()
                 is_newest = newest is not None and newest.snapshot_id == chosen.snapshot_id
                 if not is_newest:
@@ -64,15 +64,10 @@ class Spark(Engine):
                 session.client.close()
         except (_errors.PySparkException, _grpc.RpcError) as error:
             text = str(error).strip().partition("\n")[0]
-            raise StoreUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
+            raise LakeUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
 
 
 def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's SparkSession and Row
     args = [parameter(each) for each in statement.parameters]
     rows: Iterator[Any] = session.sql(statement.sql.replace("%s", "?"), args=args).toLocalIterator()
     return rows
-
-
-def _interrupt(session: Any) -> None:  # Any: pyspark's SparkSession
-    with suppress(_errors.PySparkException, _grpc.RpcError):  # already ended
-        session.interruptAll()

@@ -16,11 +16,12 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
+from auditord.lake.data_files import LakeDamaged
 from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import Partition
-from auditord.store.lake import LakeDiverged, LakeState, ReleasedRow
+from auditord.store.lake import LakeDiverged, LakeMiscounted, LakeState, ReleasedRow
 from auditord.store.store import RecordStore
 from auditord_hookspecs.wording import counted
 
@@ -183,11 +184,19 @@ async def verify(
 ) -> Verified:
     """Read every released row of the newest snapshot, and compare its id and release with the store's index.
 
+    Also compare the number of the daemon's rows, released or not, with the number that it has written, and its files
+    with those that were written.
+
     ``progressed`` is called with the number of records verified so far and the number expected.
     """
     released = await store.list_released()
     state, recalled = released.state, set(released.recalled)
     result = Verified(expected=state.records)
+    for check in (table.check_rows, table.check_files):
+        try:
+            await asyncio.to_thread(check, daemon)
+        except (LakeMiscounted, LakeDamaged) as error:
+            result.findings.append(str(error))
     batches = table.rows(match_daemon(daemon, state.release), RECORD_COLUMNS)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         copies = await asyncio.to_thread(list, records_of(batch))

@@ -38,9 +38,10 @@ from pyiceberg.table import FileScanTask, Table
 
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
-from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
+from auditord.lake.catalog import NAMESPACE, TABLE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
 from auditord.lake.counting import RowCounts
+from auditord.lake.data_files import open_files
 from auditord.lake.positions import (
     POSITIONS,
     LakePosition,
@@ -78,15 +79,13 @@ from auditord.store.lake import (
     LakeOvertaken,
     LakeRecord,
     LakeSnapshot,
+    LakeUnavailable,
     Released,
     ReleasedRow,
 )
 from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
-
-TABLE: Final = f"{NAMESPACE}.lake"
-"""The table's name in the catalog."""
 
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
@@ -114,7 +113,7 @@ class LakeFacts(msgspec.Struct, frozen=True):
     positions: Mapping[str, LakePosition]
 
 
-class LakeMoved(StoreUnavailable):
+class LakeMoved(LakeUnavailable):
     """Another process syncs the records of the same store.
 
     Remedy:
@@ -123,17 +122,11 @@ class LakeMoved(StoreUnavailable):
 
 
 class LakeTable(CatalogTable):
-    """The lake's table. All methods block, and raise StoreUnavailable if the catalog or the files are unavailable.
+    """The lake's table. All methods block, and raise StoreUnavailable if the catalog or the files are unavailable."""
 
-    Args:
-        catalog: catalog properties for pyiceberg's ``load_catalog``.
-        warehouse: URL of the folder for the table's files.
-    """
-
-    def __init__(self, catalog: Mapping[str, str], warehouse: str) -> None:
-        location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
-        super().__init__(TABLE, location, catalog)
-        self.counts: Final = RowCounts(location)
+    def __init__(self, properties: Mapping[str, str], warehouse: str) -> None:
+        super().__init__(properties, warehouse)
+        self.counts: Final = RowCounts(self.location)
 
     def open(self) -> str:
         """Create the table unless it exists, and return its id."""
@@ -446,10 +439,16 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
-    def check_rows(self) -> None:
-        """Raise LakeMiscounted if another program has deleted or added rows of any daemon."""
+    def check_rows(self, daemon: str | None = None) -> None:
+        """Raise LakeMiscounted if another program has deleted or added rows of a daemon, or of any if it is None."""
         with self.load() as table:
-            self.counts.refuse_changed(table, None)
+            self.counts.refuse_changed(table, daemon)
+
+    def check_files(self, daemon: str) -> None:
+        """Raise LakeDamaged if a file that may have rows of a daemon is not the one that was written."""
+        with self.load() as table:
+            if files := [task.file for task in _tasks(table, daemon)]:
+                open_files(table, files)
 
     def check_released(self, daemon: str, released: Released) -> None:
         """Raise LakeMiscounted unless the newest snapshot has a row for each released record of a daemon."""

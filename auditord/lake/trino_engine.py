@@ -5,7 +5,7 @@ reads the snapshot that this daemon knows, whose id is never reused.
 """
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.table import Table
 from typing_extensions import override
 
-from auditord.errors import StoreUnavailable
+from auditord.lake.catalog import TABLE
 from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
-from auditord.lake.table import TABLE
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
+from auditord.store.lake import LakeUnavailable
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
@@ -84,17 +84,12 @@ class Trino(Engine):
         connection = _trino.dbapi.connect(**self._options)
         try:
             cursor = connection.cursor()
-            work.begin(lambda: _cancel(cursor))
+            work.begin(cursor.cancel, _trino.exceptions.Error, _requests.RequestException)
             cursor.execute("".join(pieces), parameters)
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 yield from ([int(each) if isinstance(each, Decimal) else each for each in row] for row in rows)
         except (_trino.exceptions.Error, _requests.RequestException) as error:
             text = str(getattr(error, "message", error)).strip().partition("\n")[0]
-            raise StoreUnavailable(f"Trino cannot read the lake now: see lake.trino ({text}).") from error
+            raise LakeUnavailable(f"Trino cannot read the lake now: see lake.trino ({text}).") from error
         finally:
             connection.close()
-
-
-def _cancel(cursor: Any) -> None:  # Any: trino's Cursor
-    with suppress(_trino.exceptions.Error, _requests.RequestException):  # already ended
-        cursor.cancel()

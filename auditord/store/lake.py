@@ -6,7 +6,7 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -158,7 +158,25 @@ class LakeBatch(msgspec.Struct, frozen=True):
         return not (self.known or self.records or self.recalled)
 
 
-class LakeDiverged(StoreUnavailable):
+class LakeUnavailable(StoreUnavailable):
+    """The lake cannot be read or written now, or is damaged. Released records are only there.
+
+    Attributes:
+        summary: a text for clients. The message can have addresses, which are only for the log.
+
+    Remedy:
+        see the message: `auditord lake verify` names damaged files and missing rows, `auditord doctor` checks the
+        catalog.
+    """
+
+    summary: ClassVar[str] = "the lake (table auditord.lake), which has the released records, cannot be read now"
+
+
+REMEDY: Final = "run `auditord lake verify` on the daemon's host; its log has the reason"
+"""The advice to clients if the lake is unavailable."""
+
+
+class LakeDiverged(LakeUnavailable):
     """The lake has batches that the store never made, because the store was restored from a backup.
 
     Remedy:
@@ -166,7 +184,7 @@ class LakeDiverged(StoreUnavailable):
     """
 
 
-class LakeMiscounted(StoreUnavailable):
+class LakeMiscounted(LakeUnavailable):
     """The lake has fewer or more rows of a daemon than that daemon has written.
 
     Remedy:
@@ -174,8 +192,10 @@ class LakeMiscounted(StoreUnavailable):
         before that, or restore the lake and its catalog from their backup.
     """
 
+    summary: ClassVar[str] = "the lake (table auditord.lake) has fewer or more rows than were written to it"
 
-class LakeOvertaken(StoreUnavailable):
+
+class LakeOvertaken(LakeUnavailable):
     """Another process is changing the lake at the same time, or the record store is older than the lake.
 
     Remedy:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
-from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merge_answers
 from auditord.store.changes import has_any, redact
 from auditord.store.feed import BEHIND_ALL, end_of_feed, read_by_all
@@ -21,6 +20,7 @@ from auditord.store.lake import (
     LakeRecord,
     LakeSnapshot,
     LakeState,
+    LakeUnavailable,
     Released,
     ReleasedRecords,
     ReleasedRow,
@@ -231,7 +231,7 @@ class LakeStore(Reads, ABC):
 
     def _require_lake(self, state: LakeState) -> ReleasedRecords:
         if self.lake is None:
-            raise StoreUnavailable(
+            raise LakeUnavailable(
                 f"{counted(state.records, 'record is', 'records are')} released to the lake at {state.location}, "
                 "but no lake is configured: set lake.name, and lake.catalog and lake.warehouse if they were set."
             )

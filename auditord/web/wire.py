@@ -18,6 +18,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, Stopped, writing_roles
 from auditord.store import Verdict
+from auditord.store.lake import LakeUnavailable
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody
@@ -86,10 +87,9 @@ class ReadHandlers(msgspec.Struct, frozen=True):
 
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
-    log.error(
-        "%s %s was answered 500, because the record store is unavailable: %s",
-        *(request.method, path_for_logs(request), error),
-    )
+    log.error("%s %s was answered 500: %s", request.method, path_for_logs(request), error)
+    if isinstance(error, LakeUnavailable):
+        return json_error(500, f"{error.summary}: run `auditord lake verify`; the daemon's log has the reason")
     return json_error(500, "The record store is not available; try again later.")
 
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.store.lake import REMEDY, LakeUnavailable
 from auditord.store.protocol import Listed
 from auditord.web.api.operation import Choice
 from auditord.web.operations import Operation, Parameter
@@ -96,8 +97,8 @@ class LakeSource(msgspec.Struct, frozen=True):
             raise Refused(503, str(error), remedy="see auditord manual lake") from error
         except StoreUnavailable as error:
             log.warning("the lake is unavailable: %s", error)
-            remedy = "use source=store, or try again later; the daemon's log has the reason"
-            raise Refused(503, "the lake is unavailable", parameter=SOURCE, remedy=remedy) from error
+            summary = error.summary if isinstance(error, LakeUnavailable) else "the lake is unavailable"
+            raise Refused(503, summary, parameter=SOURCE, remedy=f"use source=store, or {REMEDY}") from error
 
 
 def lake_source(lake: Lake | None) -> LakeSource:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
+from auditord.store.lake import REMEDY, LakeUnavailable
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpack
 from auditord.web.dispatch import Route
 from auditord.web.limits import MAX_CONDITIONS
@@ -86,6 +87,8 @@ async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamR
         return _unless_started(request, error, Refused(404, "the decoded path is not UTF-8"))
     except StoreUnavailable as error:
         log.warning("%s %s: the client must try again: %s", request.method, operation.path, error)
+        if isinstance(error, LakeUnavailable):
+            return _unless_started(request, error, Refused(503, error.summary, remedy=REMEDY))
         away = Refused(503, "the record store or the spool is not available", remedy="try again later; see the log")
         return _unless_started(request, error, away)
 

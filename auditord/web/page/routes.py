@@ -20,6 +20,7 @@ from auditord.contexts.plugins import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting.questions import UnknownCo2
 from auditord.reporting.writing import NoParquet
+from auditord.store.lake import REMEDY, LakeUnavailable
 from auditord.store.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.answers import plain_text
@@ -207,6 +208,8 @@ class _Guard(msgspec.Struct, frozen=True):
             except StoreUnavailable as error:
                 log.warning("the page %s cannot be shown: %s", path_for_logs(request), error)
                 message = "The record store does not answer. Please try again in a moment."
+                if isinstance(error, LakeUnavailable):
+                    message = f"{error.summary}: {REMEDY}"
                 return self._page(request, HTTPStatus.SERVICE_UNAVAILABLE, message)
 
         return answer

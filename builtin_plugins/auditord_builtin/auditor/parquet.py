@@ -48,8 +48,8 @@ class ParquetSource:
                 if missing := [name for name in _COLUMNS if name not in schema.names]:
                     raise SourceFailed(f"{file} is not an AUDITOR archive: it has no column {', '.join(missing)}")
                 if naive := [each for each in _COLUMNS[3:] if getattr(schema.field(each).type, "tz", None) is None]:
-                    naive_text = f"{', '.join(naive)} should be a time with a zone"
-                    raise SourceFailed(f"{file} is not an AUDITOR archive: {naive_text}")
+                    columns = ", ".join(naive)
+                    raise SourceFailed(f"{file} is not an AUDITOR archive: {columns} should be a time with a zone")
                 counts[file] = opened.metadata.num_rows
         total, behind = max(sum(counts.values()), 1), 0
         for file, count in counts.items():

@@ -227,22 +227,50 @@ Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
 """Totals by resource and component. There can be several after a change of plan in Waldur."""
 
 
-class UserWriting:
-    """Writes a month's amounts of users, below the totals ``rows``."""
+class _Writing:
+    """Writes the amounts of one month: totals, then amounts of users below them."""
 
-    def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
-        self._client, self._plan, self._rows = client, plan, rows
+    def __init__(self, client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> None:
+        self._client, self._plan, self._dates = client, plan, dates
+        self._rows: Rows = {}
         self._reported: Mapping[tuple[UUID | str, str], ComponentUserUsage] = {}
+        self.isolation = Isolation(client.concurrency)
 
-    async def write(self, resources: Sequence[ResourceOutcome], isolation: Isolation) -> None:
-        """Write the amounts that differ, for the resources whose totals are right."""
+    async def write_totals(self, resources: Sequence[ResourceOutcome]) -> None:
+        """Write the totals that differ.
+
+        Raises:
+            DateIgnored: the first total of a past month is in another month.
+        """
+        client, month, rows = self._client, self._plan.month, self._plan.rows
+        self._rows = _group_rows(await client.component_usages(month) if rows is None else rows)
+        waiting = iter(resources)
+        if self._plan.closed and not client.dry_run:
+            # Write resources until one total is written, and check its month before the others follow.
+            for resource in waiting:
+                await self.isolation.run(resource, self._write_first_total)
+                if self.isolation.stopped is not None:
+                    break
+                if resource.totals:
+                    try:
+                        await self._dates.settle(answered=True)
+                    except DateIgnored:
+                        resource.totals = {}
+                        raise
+                    break
+        await self.isolation.run_all(waiting, self._write_total)
+        if any(each.totals for each in resources) and not client.dry_run:
+            self._rows = _group_rows(await client.component_usages(month))
+
+    async def write_users(self, resources: Sequence[ResourceOutcome]) -> None:
+        """Write the amounts of users that differ, for the resources whose totals are right."""
         able = [each for each in resources if each.plan.users and each.tried and not each.problems]
-        if not able or isolation.stopped is not None:
+        if not able or self.isolation.stopped is not None:
             return
         rows = self._plan.user_rows
         found = await self._client.user_usages(self._plan.month) if rows is None else rows
         self._reported = {(row.row, row.username): row for row in found}
-        await isolation.run_all(iter(able), self._write_users)
+        await self.isolation.run_all(iter(able), self._write_users)
 
     async def _write_users(self, resource: ResourceOutcome) -> bool:
         before = resource.users
@@ -282,52 +310,6 @@ class UserWriting:
             resource.problems.append(f"{component}: Waldur has {many} of this month, so its users were not reported")
         return None
 
-
-async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
-    """Write the amounts that differ from Waldur's, or show them in a dry run. Errors go into the outcome."""
-    isolation = Isolation(client.concurrency)
-    resources = [ResourceOutcome(each) for each in plan.resources]
-    writing = _TotalWriting(client, plan, dates, isolation)
-    try:
-        rows = await writing.write(resources)
-        await UserWriting(client, plan, rows).write(resources, isolation)
-    except WaldurError as error:
-        isolation.stopped = isolation.stopped or error
-    return MonthOutcome(plan, tuple(each for each in resources if each.tried), isolation.stopped)
-
-
-class _TotalWriting:
-    def __init__(self, client: WaldurClient, plan: MonthPlan, dates: DateCheck, isolation: Isolation) -> None:
-        self._client, self._plan, self._dates, self._isolation = client, plan, dates, isolation
-        self._rows: Rows = {}
-
-    async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
-        """Write the totals that differ, and return Waldur's totals afterwards.
-
-        Raises:
-            DateIgnored: the first total of a past month is in another month.
-        """
-        client, month, rows = self._client, self._plan.month, self._plan.rows
-        self._rows = _group_rows(await client.component_usages(month) if rows is None else rows)
-        waiting = iter(resources)
-        if self._plan.closed and not client.dry_run:
-            # Write resources until one total is written, and check its month before the others follow.
-            for resource in waiting:
-                await self._isolation.run(resource, self._write_first_total)
-                if self._isolation.stopped is not None:
-                    break
-                if resource.totals:
-                    try:
-                        await self._dates.settle(answered=True)
-                    except DateIgnored:
-                        resource.totals = {}
-                        raise
-                    break
-        await self._isolation.run_all(waiting, self._write_total)
-        if any(each.totals for each in resources) and not client.dry_run:
-            return _group_rows(await client.component_usages(month))
-        return self._rows
-
     async def _write_first_total(self, resource: ResourceOutcome) -> bool:
         if not (amounts := self._select_amounts(resource)):
             return False
@@ -358,6 +340,19 @@ class _TotalWriting:
         plan = resource.plan
         reported = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
         return {name: amount for name, amount in plan.totals.items() if reported[name] != [amount]}
+
+
+async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
+    """Write the amounts that differ from Waldur's, or show them in a dry run. Errors go into the outcome."""
+    resources = [ResourceOutcome(each) for each in plan.resources]
+    writing = _Writing(client, plan, dates)
+    isolation = writing.isolation
+    try:
+        await writing.write_totals(resources)
+        await writing.write_users(resources)
+    except WaldurError as error:
+        isolation.stopped = isolation.stopped or error
+    return MonthOutcome(plan, tuple(each for each in resources if each.tried), isolation.stopped)
 
 
 def _group_rows(rows: Iterable[ComponentUsage]) -> Rows:

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,7 @@ from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.manifests import LakeRefused
 from auditord.lake.positions import POSITIONS, positions_of
 from auditord.lake.queries import LakeReader
+from auditord.lake.syncing import verify
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
 from auditord.store import Duplicates
@@ -159,6 +161,20 @@ async def test_data_files_that_were_exchanged_are_named(world: World) -> None:
     other.write_bytes(first)
     with pytest.raises(LakeDamaged, match=r"\.parquet of the lake does not have the size"):
         await world.store.aggregate(ONE_BY_ONE)
+
+
+async def test_a_data_file_that_was_replaced_by_another_of_its_size_and_number_of_rows_is_named(world: World) -> None:
+    by_rows: defaultdict[int, list[Path]] = defaultdict(list)
+    released = [task.file for task in world.theirs().scan("release IS NOT NULL").plan_files()]
+    for file in sorted(released, key=lambda each: each.file_size_in_bytes):
+        by_rows[file.record_count].append(Path(file.file_path.removeprefix("file://")))
+    one, other = next(paths[:2] for paths in by_rows.values() if len(paths) > 1)
+    content = one.read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # of the columns; the footer follows
+    other.write_bytes(content[:end] + bytes(other.stat().st_size - len(content)) + content[end:])
+    with pytest.raises(LakeDamaged, match=rf"{other.name} of the lake has other values"):
+        await world.store.aggregate(ONE_BY_ONE)
+    assert other.name in str((await verify(world.store, world.table, NAME)).findings)
 
 
 async def test_a_manifest_that_was_replaced_by_an_earlier_one_is_named(world: World) -> None:

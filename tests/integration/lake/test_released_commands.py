@@ -5,10 +5,13 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import anyio
@@ -21,10 +24,12 @@ from msgspec.structs import replace
 from auditord.cli import auditord
 from auditord.client import Client
 from auditord.store.opening import open_store_for_reading
-from auditord.testing.daemon import running_daemon
+from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import AggregateQuery, ComponentUsage
 from auditord_hookspecs.wire import encode_record
 from tests.integration.lake.host import CORES, RECORDS, Host, ids, job
+from tests.integration.lake.killed import lake_in
+from tests.integration.lake.test_hostile_rows import delete
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +194,44 @@ def listed(url: str, query: str) -> Sequence[str]:
         found += [record["record_id"] for record in page["records"]]
         place = page["next"]
     return found
+
+
+def refusal(daemon: TestDaemon, path: str) -> tuple[int, str]:
+    """The status and the text of an answer that is an error."""
+    with pytest.raises(HTTPError) as refused:
+        daemon.get(path)
+    with refused.value as answer:
+        return answer.code, unescape(answer.read().decode())
+
+
+def test_runs_sums_and_verify_name_the_same_fault_of_the_lake(tmp_path: Path) -> None:
+    def run(command: str, *, fails: bool) -> str:
+        done = CliRunner().invoke(auditord, ["lake", command, "--config", str(tmp_path / "auditord.json")])
+        assert done.exit_code == fails, done.output
+        return f"{done.output}{done.exception}"
+
+    section = {"enabled": True, "name": "kit", "keep_months": 6, "warehouse": str(tmp_path / "lake")}
+    hour, now = timedelta(hours=1), datetime.now(UTC)
+    new = [replace(RECORDS[n], record_id=f"new-{n}", start_time=now - hour, stop_time=now) for n in range(3)]
+    by_user = "by=meta:user_id&usage=Cores&runtime[gt]=60"
+    with running_daemon(tmp_path, {"lake": {**section, "schedule": "0 0 1 1 *"}}) as daemon:
+        Client(daemon.url).add_all([*RECORDS, *new])
+        run("run", fails=False)
+        assert "90 of 90 released records" in run("verify", fails=False)
+        with closing(lake_in(tmp_path / "lake")) as table, table.load() as theirs:
+            delete(theirs, "new-1")
+        for command in ("run", "verify"):
+            assert "has 92 rows of kit, which has written 93: another program has deleted 1" in run(command, fails=True)
+        status, text = refusal(daemon, "/api/v1/aggregates?source=lake")
+        assert (status, "lake (table auditord.lake) has fewer or more rows" in text) == (503, True), text
+        assert "run `auditord lake verify`" in text
+
+        file = next(tmp_path.glob("lake/**/*2021-02/site=KIT/*.parquet"))
+        file.write_bytes(file.read_bytes()[:-9])
+        assert file.name in run("verify", fails=True)
+        for path in (f"/api/v1/aggregates?{by_user}", "/record/job-18", "/jobs/job-18"):
+            status, text = refusal(daemon, path)
+            assert status == (500 if path.startswith("/record/") else 503)
+            assert "a data file of the lake (table auditord.lake) is damaged" in text
+            assert "run `auditord lake verify`" in text
+            assert str(tmp_path) not in text

@@ -23,6 +23,7 @@ from pyiceberg.types import StringType
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
+from auditord.lake.catalog import TABLE
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.exporting import LAYOUTS, Exported, export
 from auditord.lake.opening import lake_of
@@ -30,7 +31,7 @@ from auditord.lake.positions import POSITIONS, LakePosition, beyond, positions_o
 from auditord.lake.queries import LakeReader
 from auditord.lake.running import LakeMetrics, lake_kind
 from auditord.lake.syncing import Synced, sync
-from auditord.lake.table import TABLE, LakeMoved, LakeTable
+from auditord.lake.table import LakeMoved, LakeTable
 from auditord.lake.writing import commit_files, merge_files, partition_of_file, write_rows
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch

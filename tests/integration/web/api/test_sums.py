@@ -16,6 +16,7 @@ import pytest
 from auditord.duplicates import Duplicates
 from auditord.errors import ConfigurationError
 from auditord.store import Provenance
+from auditord.store.lake import LakeMiscounted
 from auditord.web.api.sums import read_sums_query
 from auditord.web.limits import MAX_CONDITIONS, MOST_FILTERED
 from auditord_hookspecs import AggregateQuery, Aggregates, CalendarUnit, Component, Record, RecordQuery, Score
@@ -319,7 +320,11 @@ async def test_the_answer_names_the_snapshot_of_the_lake(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(AWAY, "the lake is unavailable"), (ConfigurationError("pip install it"), "pip install it")],
+    [
+        (AWAY, "the lake is unavailable"),
+        (LakeMiscounted("rows in /srv"), LakeMiscounted.summary),
+        (ConfigurationError("pip install it"), "pip install it"),
+    ],
 )
 async def test_a_lake_that_cannot_be_asked_is_a_503(tmp_path: Path, fault: Exception, words: str) -> None:
     async with api_server(tmp_path, lake=MadeLake(fault)) as api:
