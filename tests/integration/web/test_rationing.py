@@ -166,6 +166,7 @@ def announced(api: Api) -> tuple[int, bytes]:
 
 
 async def test_a_body_that_drips_is_cut_off_as_soon_as_others_wait(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PAUSE_SECONDS", 600)
     monkeypatch.setattr(bodies, "WANTED_PAUSE_SECONDS", 0.2)
     port, head = announced(api)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

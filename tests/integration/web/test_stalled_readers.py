@@ -116,8 +116,39 @@ async def test_pages_and_lines_are_whole_as_well(tmp_path: Path, url: str | None
             writer.close()
 
 
-async def test_without_room_who_stalls_is_cut_off_only_where_others_wait(tmp_path: Path, url: str | None) -> None:
-    async with served(tmp_path, url, max_unread=2) as api, asyncio.timeout(240):
+async def test_who_reads_slowly_gives_its_place_to_others_that_wait(
+    tmp_path: Path, url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STALL_SECONDS", 120)
+    monkeypatch.setattr(streams, "WANTED_SECONDS", 0)
+    async with served(tmp_path, url) as api, asyncio.timeout(240):
+        (reader, writer), *_ = await stalled(api, 1)
+        other = asyncio.create_task(api.get("/records?record_id=r-000001"))
+        read = b""
+        while not other.done():
+            read += await reader.readexactly(4_096)
+            await asyncio.sleep(0.02)
+        assert (await other).status == 200
+        until_then = len(read)
+        whole = asyncio.StreamReader()
+        whole.feed_data(read)
+        while not read.endswith(b"\r\n0\r\n\r\n"):
+            piece = await reader.read(1 << 16)
+            whole.feed_data(piece)
+            read = read[-16:] + piece
+        text = await body(whole)
+        assert len(ids(text)) == STORED
+        assert until_then < len(text) / 3, "the rest was kept elsewhere"
+        writer.close()
+
+
+@pytest.mark.parametrize("lacking", ["room", "disk"])
+async def test_without_room_who_stalls_is_cut_off_only_where_others_wait(
+    tmp_path: Path, url: str | None, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lacking == "disk":
+        monkeypatch.setattr(streams, "_LEAST_FREE", 1 << 62)
+    async with served(tmp_path, url, max_unread=2 if lacking == "room" else 1 << 30) as api, asyncio.timeout(240):
         (reader, writer), *_ = await stalled(api, 1)
         await asyncio.sleep(3 * PATIENCE.total_seconds())  # nobody waits meanwhile
         expected = (await api.get("/records?record_id=r-000001")).status

@@ -138,10 +138,11 @@ async def test_a_head_is_bounded_as_a_whole(first: bytes) -> None:
         line = b"X-Long: " + b"x" * 4_000 + b"\r\n"
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         with contextlib.suppress(ConnectionError):
-            for _ in range(LARGEST_HEAD // len(line) + 1_000):
+            for _ in range(LARGEST_HEAD // len(line) + 20):  # fewer lines than aiohttp allows
                 writer.write(line)
                 await writer.drain()
                 await asyncio.sleep(0)
+            writer.write(b"\r\n")
         with contextlib.suppress(ConnectionError):
             await reader.read()  # ends, since the server has cut the connection
         assert site.begun == len(first) // len(GET)
