@@ -14,11 +14,11 @@ import msgspec
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.daemons import actions, daemon_at, url_option
-from auditord.cli.installation import run_async
+from auditord.cli.installation import in_event_loop, run_async
 from auditord.cli.option_types import INSTANT, SPAN, split_pair
 from auditord.cli.record_listing import condition, open_records, stream_records, tabulate
 from auditord.cli.tables import print_table
-from auditord.web.api.changes import FormerVersion, former
+from auditord.web.api.changes import former
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
@@ -170,9 +170,17 @@ def close_command(
 @click.argument("record_id", metavar="ID")
 @output_option
 @url_option
-def history_command(*, record_id: str, output: str, url: str | None) -> None:
+@in_event_loop
+async def history_command(*, record_id: str, output: str, url: str | None) -> None:
     """Show former versions of the record ID: what changed, when, by whom and why."""
-    versions = run_async(_history, record_id, url)
+    if url is None:
+        async with open_records() as store:
+            versions = [former(version) for version in await store.history(record_id)]
+    else:
+        async with daemon_at(url) as daemon:
+            versions = list(await daemon.records.history(record_id))
+    if not versions:  # the record may be deleted
+        await _fetch_records([record_id], url)  # raises if the id is unknown
     if output == "json":
         write_json(versions)
         return
@@ -250,23 +258,6 @@ def _make_change(change: Callable[[RecordActions], Awaitable[T]], url: str | Non
             return await change(owner.records)
 
     return run_async(work)
-
-
-async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
-    """Return the former versions of a record, which may be deleted.
-
-    Raises:
-        AuditordError: it has never existed.
-    """
-    if url is None:
-        async with open_records() as store:
-            versions = [former(version) for version in await store.history(record_id)]
-    else:
-        async with daemon_at(url) as daemon:
-            versions = list(await daemon.records.history(record_id))
-    if not versions:
-        await _fetch_records([record_id], url)  # raises if the id is unknown
-    return versions
 
 
 class Edits(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
 from auditord.cli.daemons import actions, log_to_terminal, url_option
-from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
+from auditord.cli.installation import complete_instances, in_event_loop, load_installation, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import list_audited
@@ -47,7 +47,8 @@ _SHOWN: Final = 20
 @click.option("--by", help="Your name in the history; default: your user name.")
 @output_option
 @url_option
-def audit_command(
+@in_event_loop
+async def audit_command(
     *,
     instance: str | None,
     start: datetime | None,
@@ -79,7 +80,12 @@ def audit_command(
         if not names:
             raise AuditordError("no enabled collector is of a kind that supports audits")
     who = principal_name(by)
-    reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
+    reports: list[AuditReport] = []
+    for name in names:
+        watcher = Watcher(name)
+        with watcher.bar:
+            async with actions(url, RunRequest(name, section="collectors")) as owner:
+                reports.append(await owner.audit(AuditRequest(name, window, repair, replace, who), watcher))
     if output == "json":
         write_json(reports)
     else:
@@ -89,13 +95,6 @@ def audit_command(
         raise SystemExit(1)
     if not all(report.complete for report in reports):
         raise SystemExit(FAULTS_LEFT)
-
-
-async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
-    watcher = Watcher(request.instance)
-    with watcher.bar:
-        async with actions(url, RunRequest(request.instance, section="collectors")) as owner:
-            return await owner.audit(request, watcher)
 
 
 def _print(report: AuditReport) -> None:

@@ -184,7 +184,7 @@ def read_answers(file: Path | None) -> Answers:
         ConfigurationError: the file cannot be read.
     """
     words: Mapping[Any, str] = {True: "yes", False: "no", None: ""}  # Any: what YAML holds
-    values = {} if file is None else read_file(file).values
+    values: Mapping[str, Any] = {} if file is None else read_file(file).values
     return {
         name: words[value] if value is None or isinstance(value, bool) else str(value) for name, value in values.items()
     }

@@ -4,12 +4,12 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import click
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # pydantic and the models are half of the run time of a short
 
 _NAME: Final = "auditord"
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -122,6 +123,16 @@ def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
     with plain_errors():
         return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
     raise AssertionError("unreachable")
+
+
+def in_event_loop(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Make a command of a coroutine function. It must not ask questions: Ctrl-C would not end those."""
+
+    @wraps(command)
+    def wrapper(*arguments: P.args, **options: P.kwargs) -> T:
+        return run_async(partial(command, *arguments, **options))
+
+    return wrapper
 
 
 def complete_instances(*sections: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:

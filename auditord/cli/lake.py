@@ -11,7 +11,7 @@ import click
 
 from auditord.cli.collect import trigger_command
 from auditord.cli.daemons import url_option
-from auditord.cli.installation import load_installation, run_async
+from auditord.cli.installation import in_event_loop, load_installation, run_async
 from auditord.cli.progress import StepBar
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
@@ -49,23 +49,71 @@ def run_command(context: click.Context, *, dry_run: bool, output: str, url: str 
 
 @lake_command.command("status")
 @output_option
-def status_command(output: str) -> None:
+@in_event_loop
+async def status_command(output: str) -> None:
     """Show the contents of the lake, and the daemons that sync their records to it."""
-    run_async(_status, output)
+    configuration = load_installation().configuration
+    async with open_store_for_reading(configuration.store) as store:
+        state, waiting = await store.lake_state(), await store.lake_waiting()
+    with closing(ConfiguredLake(configuration)) as lake:
+        facts = await asyncio.to_thread(lake.table.facts)
+    committed = None if facts.committed_at is None else format_time(facts.committed_at)
+    if output == "json":
+        daemons = {name: position.batch for name, position in facts.positions.items()}
+        counts = {"records": facts.records, "files": facts.files, "bytes": facts.size}
+        snapshot = {"snapshot_id": facts.snapshot_id, "committed_at": committed}
+        filling = sorted(name for name, position in facts.positions.items() if position.is_filling)
+        own = {"waiting": waiting, "released": state.records}
+        write_json({**snapshot, **counts, **own, "daemons": daemons, "filling": filling})
+        return
+    table = new_table("daemon", "feed position", "records", "")
+    for name, position in sorted(facts.positions.items()):
+        synced = "first sync under way" if position.is_filling else "all"
+        table.add_row(name, str(position.batch), synced, "this one" if position.store_id == state.store_id else "")
+    print_table(table)
+    contents = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
+    say(f"{contents}; last commit {committed or 'never'}", err=True)
+    say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)
+    say(f"{counted(state.records, 'record')} released, which only the lake has", err=True)
 
 
 @lake_command.command("list")
 @output_option
-def list_command(output: str) -> None:
+@in_event_loop
+async def list_command(output: str) -> None:
     """List the rows, bytes and files of each month and site, over all daemons."""
-    run_async(_list, output)
+    titles, rows = ("month", "site", "rows", "bytes", "files"), list[tuple[str | None, str | None, int, int, int]]()
+    with closing(ConfiguredLake(load_installation().configuration)) as lake:
+        partitions = await asyncio.to_thread(lake.table.partitions)
+    for (month, site), files in partitions.items():
+        sums = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
+        rows.append((None if month is None else lake_module("writing").month_name(month), site, *sums, len(files)))
+    if output == "json":
+        write_json([dict(zip(titles, row, strict=True)) for row in rows])
+        return
+    table = new_table(*titles)
+    for row in rows:
+        table.add_row(row[0] or "open", row[1] or "", *map(str, row[2:]))
+    print_table(table)
 
 
 @lake_command.command("verify")
 @output_option
-def verify_command(output: str) -> None:
+@in_event_loop
+async def verify_command(output: str) -> None:
     """Read all released records and verify them against the record store; the exit code is 1 if they differ."""
-    if not run_async(_verify, output):
+    async with _open() as (store, lake, name):
+        bar = StepBar()
+        with bar.shown:
+            verify = lake_module("syncing").verify
+            result = await verify(store, lake.table, name, partial(bar.note_progress, "verifying"))
+    if output == "json":
+        write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
+    else:
+        for finding in result.findings:
+            say(finding, err=True)
+        say(f"{result.records:,} of {counted(result.expected, 'released record')} were read back")
+    if result.findings:
         raise SystemExit(1)
 
 
@@ -79,23 +127,47 @@ def verify_command(output: str) -> None:
     help="Folders site=…/month=… that pandas and DuckDB can read, or AUDITOR's own files auditor_2024_02.parquet.",
 )
 @output_option
-def export_command(folder: Path, *, layout: str, output: str) -> None:
+@in_event_loop
+async def export_command(folder: Path, *, layout: str, output: str) -> None:
     """Write this daemon's finished records from the lake to FOLDER, as plain Parquet files."""
-    run_async(_export, folder, layout, output)
+    async with _open() as (_, lake, name):
+        exporting, bar = lake_module("exporting"), StepBar()
+        with bar.shown:
+            progressed = partial(bar.note_progress, "exporting")
+            exported = await asyncio.to_thread(
+                exporting.export, lake.table, name, folder, exporting.LAYOUTS[layout], progressed
+            )
+    if output == "json":
+        write_json({"folder": str(folder), "records": exported.records, "files": exported.files})
+    else:
+        say(f"wrote {counted(exported.records, 'record')} to {counted(exported.files, 'file')} in {folder}")
 
 
 @lake_command.command("recall")
 @click.argument("month")
 @click.option("--site", help="Only records of this site; default: all sites.")
 @output_option
-def recall_command(month: str, *, site: str | None, output: str) -> None:
+@in_event_loop
+async def recall_command(month: str, *, site: str | None, output: str) -> None:
     """Put the released records that stopped in MONTH (2024-02) back into the record store.
 
     The daemon must not run meanwhile. The next run releases them again, unless lake.keep_months was raised.
     """
     if not _MONTH.fullmatch(month):
         raise click.BadParameter(f"'{month}' is not a month: write it as 2024-02", param_hint="MONTH")
-    run_async(_recall, month, site, output)
+    configuration = load_installation().configuration
+    keys = configuration.counted_keys
+    with own(configuration.state_dir):
+        async with open_store(configuration.store, counted_keys=keys) as store:
+            with lake_of(store, configuration) as lake:
+                exporting, released = lake_module("exporting"), await store.list_released()
+                name = configuration.lake.name or ""
+                ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
+                recalled = await store.recall(ids)
+    if output == "json":
+        write_json({"records": recalled})
+    else:
+        say(f"{counted(recalled, 'record is', 'records are')} back in the record store")
 
 
 @lake_command.command("forget")
@@ -152,32 +224,6 @@ async def _end(configuration: Configuration) -> int:
         return waiting
 
 
-async def _status(output: str) -> None:
-    configuration = load_installation().configuration
-    async with open_store_for_reading(configuration.store) as store:
-        state, waiting = await store.lake_state(), await store.lake_waiting()
-    with closing(ConfiguredLake(configuration)) as lake:
-        facts = await asyncio.to_thread(lake.table.facts)
-    committed = None if facts.committed_at is None else format_time(facts.committed_at)
-    if output == "json":
-        daemons = {name: position.batch for name, position in facts.positions.items()}
-        counts = {"records": facts.records, "files": facts.files, "bytes": facts.size}
-        snapshot = {"snapshot_id": facts.snapshot_id, "committed_at": committed}
-        filling = sorted(name for name, position in facts.positions.items() if position.is_filling)
-        own = {"waiting": waiting, "released": state.records}
-        write_json({**snapshot, **counts, **own, "daemons": daemons, "filling": filling})
-        return
-    table = new_table("daemon", "feed position", "records", "")
-    for name, position in sorted(facts.positions.items()):
-        synced = "first sync under way" if position.is_filling else "all"
-        table.add_row(name, str(position.batch), synced, "this one" if position.store_id == state.store_id else "")
-    print_table(table)
-    contents = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
-    say(f"{contents}; last commit {committed or 'never'}", err=True)
-    say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)
-    say(f"{counted(state.records, 'record')} released, which only the lake has", err=True)
-
-
 @asynccontextmanager
 async def _open() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], None]:
     """Yield the record store and its lake, for reading beside a daemon, and the daemon's name in the lake."""
@@ -187,64 +233,3 @@ async def _open() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], Non
     async with open_store_for_reading(configuration.store) as store:
         with lake_of(store, configuration) as lake:
             yield store, lake, configuration.lake.name
-
-
-async def _list(output: str) -> None:
-    titles, rows = ("month", "site", "rows", "bytes", "files"), list[tuple[str | None, str | None, int, int, int]]()
-    with closing(ConfiguredLake(load_installation().configuration)) as lake:
-        partitions = await asyncio.to_thread(lake.table.partitions)
-    for (month, site), files in partitions.items():
-        sums = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
-        rows.append((None if month is None else lake_module("writing").month_name(month), site, *sums, len(files)))
-    if output == "json":
-        write_json([dict(zip(titles, row, strict=True)) for row in rows])
-        return
-    table = new_table(*titles)
-    for row in rows:
-        table.add_row(row[0] or "open", row[1] or "", *map(str, row[2:]))
-    print_table(table)
-
-
-async def _verify(output: str) -> bool:
-    async with _open() as (store, lake, name):
-        bar = StepBar()
-        with bar.shown:
-            verify = lake_module("syncing").verify
-            result = await verify(store, lake.table, name, partial(bar.note_progress, "verifying"))
-    if output == "json":
-        write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
-        return not result.findings
-    for finding in result.findings:
-        say(finding, err=True)
-    say(f"{result.records:,} of {counted(result.expected, 'released record')} were read back")
-    return not result.findings
-
-
-async def _export(folder: Path, layout: str, output: str) -> None:
-    async with _open() as (_, lake, name):
-        exporting, bar = lake_module("exporting"), StepBar()
-        with bar.shown:
-            progressed = partial(bar.note_progress, "exporting")
-            exported = await asyncio.to_thread(
-                exporting.export, lake.table, name, folder, exporting.LAYOUTS[layout], progressed
-            )
-    if output == "json":
-        write_json({"folder": str(folder), "records": exported.records, "files": exported.files})
-    else:
-        say(f"wrote {counted(exported.records, 'record')} to {counted(exported.files, 'file')} in {folder}")
-
-
-async def _recall(month: str, site: str | None, output: str) -> None:
-    configuration = load_installation().configuration
-    keys = configuration.counted_keys
-    with own(configuration.state_dir):
-        async with open_store(configuration.store, counted_keys=keys) as store:
-            with lake_of(store, configuration) as lake:
-                exporting, released = lake_module("exporting"), await store.list_released()
-                name = configuration.lake.name or ""
-                ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
-                recalled = await store.recall(ids)
-    if output == "json":
-        write_json({"records": recalled})
-    else:
-        say(f"{counted(recalled, 'record is', 'records are')} back in the record store")

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import click
 
-from auditord.cli.daemons import daemon_at, url_option
-from auditord.cli.installation import load_place, run_async, utc_now
+from auditord.cli.daemons import actions, daemon_at, url_option
+from auditord.cli.installation import in_event_loop, load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
-from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, summary, with_input
+from auditord.web.api.shapes import QuarantineEntry, summary, with_input
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import confirm, json_option, output_option, say, write_json, yes_option
 from auditord_hookspecs.wording import counted
@@ -49,9 +49,18 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
 @click.argument("number", type=int)
 @json_option
 @url_option
-def show_command(number: int, url: str | None) -> None:
+@in_event_loop
+async def show_command(number: int, url: str | None) -> None:
     """Show one entry as JSON, with its raw input."""
-    write_json(run_async(_entry, number, url))
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            write_json(await daemon.get_quarantined(number))
+        return
+    async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
+        entry = await spool.quarantine_get(number)
+    if entry is None:
+        raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")
+    write_json(with_input(entry))
 
 
 @quarantine_command.command("retry")
@@ -61,12 +70,24 @@ def show_command(number: int, url: str | None) -> None:
 @click.option("--collector", metavar="NAME", help="Convert jobs of a collector that was renamed with this one.")
 @output_option
 @url_option
-def retry_command(
+@in_event_loop
+async def retry_command(
     *, numbers: Sequence[int], every: bool, task: str | None, collector: str | None, output: str, url: str | None
 ) -> None:
     """Retry entries after their cause has been fixed; entries that fail again stay."""
     _require_choice(numbers, task, every=every)
-    run_async(_retry, None if every else numbers, task, collector, output, url)
+    chosen = await _choose_numbers(None if every else numbers, task, url)
+    async with actions(url) as owner:
+        retried = await owner.retry(chosen, collector)
+    if output == "json":
+        write_json(retried)
+    else:
+        failed = len(retried.failed)
+        say(f"{retried.settled} resolved, {counted(retried.queued, 'record')} queued, {failed} failed again")
+        for number, reason in retried.failed.items():
+            say(f"  {number}: {reason}", err=True)
+    if retried.failed:
+        raise SystemExit(1)
 
 
 @quarantine_command.command("discard")
@@ -93,26 +114,6 @@ def _require_choice(numbers: Sequence[int], task: str | None, *, every: bool) ->
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
 
-async def _retry(
-    numbers: Sequence[int] | None, task: str | None, collector: str | None, output: str, url: str | None
-) -> None:
-    """Retry entries and print the result. The program exits with status 1 if an entry failed again."""
-    chosen = await _choose_numbers(numbers, task, url)
-    from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
-
-    async with actions(url) as owner:
-        retried = await owner.retry(chosen, collector)
-    if output == "json":
-        write_json(retried)
-    else:
-        failed = len(retried.failed)
-        say(f"{retried.settled} resolved, {counted(retried.queued, 'record')} queued, {failed} failed again")
-        for number, reason in retried.failed.items():
-            say(f"  {number}: {reason}", err=True)
-    if retried.failed:
-        raise SystemExit(1)
-
-
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     """Delete entries and print their number.
 
@@ -120,8 +121,6 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         AuditordError: some of the numbers do not exist. The other entries were deleted.
     """
     chosen = await _choose_numbers(numbers, task, url)
-    from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
-
     async with actions(url) as owner:
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
@@ -144,19 +143,3 @@ async def _entries(task: str | None, url: str | None) -> Sequence[QuarantineEntr
         while page := await spool.quarantine_summaries(task, after=found[-1].number if found else 0, limit=_PAGE):
             found += map(summary, page)
     return found
-
-
-async def _entry(number: int, url: str | None) -> QuarantinedInput:
-    """Return one entry with its raw input.
-
-    Raises:
-        AuditordError: it does not exist.
-    """
-    if url is not None:
-        async with daemon_at(url) as daemon:
-            return await daemon.get_quarantined(number)
-    async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
-        entry = await spool.quarantine_get(number)
-    if entry is None:
-        raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")
-    return with_input(entry)

@@ -48,7 +48,7 @@ def status_command(*, output: str, everywhere: bool, watch: bool, url: str | Non
         raise click.UsageError("--all reads the database of this configuration and asks no daemon: leave --url out")
     if watch and output == "json":
         raise click.UsageError("--watch is for a terminal: leave --watch or --output json out")
-    look: Callable[[], Any] = partial(run_async, _look_at_all) if everywhere else partial(run_async, _look, url)
+    look = partial(run_async, _look_at_all) if everywhere else partial(run_async, _look, url)
     show = print_all if everywhere else print_status
     if watch:
         with suppress(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
         time.sleep(_BETWEEN_LOOKS)
 
 
-async def _look(url: str | None) -> dict[str, Any]:  # Any: JSON
+async def _look(url: str | None) -> Any:  # Any: JSON
     if url:
         async with daemon_at(url) as daemon:
             return {"running": True, "url": url, **await _live(daemon)}
@@ -208,7 +208,7 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
 
 
-async def _look_at_all() -> Sequence[dict[str, Any]]:  # Any: JSON
+async def _look_at_all() -> Any:  # Any: JSON
     """Return the daemons that use the configured record store, as they registered themselves there.
 
     Raises:

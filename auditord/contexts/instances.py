@@ -120,19 +120,7 @@ class CommandRunner:
             CommandFailed: the child cannot be started.
         """
         child, command = Child(argv, max_output), command_line(argv, environment, through)
-        where = child_environment(environment, through)
-        # Not a stream API, because only the transport can close a pipe that a grandchild keeps open.
-        start = partial(asyncio.get_running_loop().subprocess_exec, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-        try:
-            with anyio.CancelScope(shield=True):  # a cancellation here would kill the child without its group
-                transport, _ = await start(lambda: child, *command, env=where, start_new_session=True)
-        except FileNotFoundError as error:
-            path = where.get("PATH", "")
-            raise child.make_error(f"cannot start: no program {command[0]!r} (PATH={path})") from error
-        except OSError as error:
-            raise child.make_error(f"cannot start: {error.strerror}") from error
-        except ValueError as error:
-            raise child.make_error(f"cannot start: {error}") from error
+        transport = await _spawn(child, command, child_environment(environment, through))
         try:
             yield child
         finally:
@@ -259,6 +247,23 @@ def child_environment(environment: Mapping[str, str], through: Sequence[str]) ->
     """Return the environment of the child. After ``through``, additions are in the command line instead."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited if through else {**inherited, **environment}
+
+
+async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
+    # Not a stream API, because only the transport can close a pipe that a grandchild keeps open.
+    start = partial(asyncio.get_running_loop().subprocess_exec, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        with anyio.CancelScope(shield=True):  # a cancellation here would kill the child without its group
+            transport, _ = await start(lambda: child, *command, env=environment, start_new_session=True)
+            return transport
+    except FileNotFoundError as error:
+        path = environment.get("PATH", "")
+        raise child.make_error(f"cannot start: no program {command[0]!r} (PATH={path})") from error
+    except OSError as error:
+        raise child.make_error(f"cannot start: {error.strerror}") from error
+    except ValueError as error:
+        raise child.make_error(f"cannot start: {error}") from error
+    raise AssertionError("unreachable")
 
 
 class Child(asyncio.SubprocessProtocol):

@@ -57,7 +57,8 @@ def jwk(key_id: str, **changes: object) -> dict[str, Any]:
 def key_set() -> dict[str, Any]:
     curve = {**ECAlgorithm.to_jwk(CURVE.public_key(), as_dict=True), "kid": "curve"}
     shared = {"kty": "oct", "k": "c2hhcmVk", "kid": "shared", "alg": "HS256"}
-    return {"keys": [jwk("rsa"), curve, shared, jwk("for-secrets", use="enc")]}
+    of_any_algorithm = {name: value for name, value in jwk("any").items() if name != "alg"}
+    return {"keys": [jwk("rsa"), curve, shared, jwk("for-secrets", use="enc"), of_any_algorithm]}
 
 
 @asynccontextmanager
@@ -188,6 +189,15 @@ async def test_bad_tokens_are_refused(tmp_path: Path, kind: str) -> None:
         assert token not in str(refused.value)
 
 
+async def test_every_signature_with_a_key_pair_is_accepted_and_no_other(tmp_path: Path) -> None:
+    async with issuer() as url, asking(url, tmp_path) as ask:
+        for algorithm in ("RS256", "RS512", "PS256", "PS384"):
+            assert await ask(signed(claims(url), algorithm=algorithm, kid="any")) == Identity("alice", ("reader",))
+        for algorithm, secret in (("none", None), ("HS256", b"shared"), ("HS512", b"shared")):
+            with pytest.raises(AccessRefused, match="by an algorithm that is not accepted"):
+                await ask(by_hand({"alg": algorithm, "kid": "any"}, claims(url), secret))
+
+
 async def test_keys_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text(json.dumps(key_set()))
     url = "https://iam.example.org/"
@@ -273,7 +283,7 @@ def test_what_is_no_key_set_is_refused(document: Any) -> None:
 
 
 def test_shared_keys_are_no_keys_of_an_issuer() -> None:
-    assert public_keys(key_set()).keys() == {"rsa", "curve"}
+    assert public_keys(key_set()).keys() == {"rsa", "curve", "any"}
 
 
 @pytest.mark.parametrize("value", [5, 0, True, 1.5, {"a": "b"}, [5, None, ["x"]], "", []])

@@ -1,5 +1,6 @@
 """Remarks of kinds on sections that are valid but hardly meant."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -140,8 +141,10 @@ class Added(InstanceConfig):
 
 @pytest.mark.parametrize("is_declared", [True, False])
 def test_labels_that_a_transform_adds_or_may_add_are_not_missed(*, is_declared: bool) -> None:
-    labels = (lambda config: config.names) if is_declared else None
-    kind = TransformKind("add", Added, lambda _: lambda record: record, labels=labels)
+    def list_added(config: Added) -> Sequence[str]:
+        return config.names
+
+    kind = TransformKind("add", Added, lambda _: lambda record: record, labels=list_added if is_declared else None)
     kinds = replace(KINDS, transforms={**KINDS.transforms, "add": kind})
     transforms = {"vo": {"kind": "add", "names": ["voms"]}}
     host = "plugins.apel: no collector makes the label submit_host"
