@@ -50,11 +50,6 @@ def translate_errors(path: Path) -> Generator[None, None, None]:
         raise
 
 
-def is_foreign(error: BaseException) -> bool:
-    """Return whether the error means that the file is not an SQLite database."""
-    return _primary_code(error) == sqlite3.SQLITE_NOTADB
-
-
 def _primary_code(error: BaseException) -> int | None:
     # Extended codes, such as "I/O error while syncing", have the primary one in the low byte. Errors that the sqlite3
     # module itself raises, such as for an integer that is too large, have no code.
@@ -157,7 +152,7 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
-        if is_foreign(error):
+        if _primary_code(error) == sqlite3.SQLITE_NOTADB:
             text = f"{path} is not an SQLite database: name another file; this one was not changed."
             raise SchemaMismatch(text) from error
         try:
