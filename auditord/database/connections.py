@@ -114,17 +114,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     return _connect(path, "rw", _EVERY_CONNECTION)
 
 
-def set_up_writer(connection: sqlite3.Connection, max_page_count: int | None) -> None:
-    """Apply the settings of the only connection that writes.
-
-    Args:
-        connection: from :func:`open_for_writing`. The file must be known to be auditord's, since this changes it.
-        max_page_count: the maximum number of pages of the file, for tests of a full disk.
-    """
+def set_up_writer(connection: sqlite3.Connection) -> None:
+    """Apply the settings of the only connection that writes. The file must be auditord's, since this changes it."""
     for pragma in _WRITING:
         connection.execute(pragma)
-    if max_page_count is not None:
-        connection.execute(f"PRAGMA max_page_count = {max_page_count:d}")
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
