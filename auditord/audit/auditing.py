@@ -195,10 +195,6 @@ class AuditCounts:
         self.unlisted = 0
         self.skipped = Counter[str]()
 
-    def add(self, state: State, record: Record, detail: str = "") -> None:
-        """Count a finished run."""
-        self.note(state, record.record_id, record.stop_time or record.start_time, site_of(record), detail)
-
     def note(self, state: State, name: str, ended: datetime | None, site: str, detail: str = "") -> None:
         """Count a run by name, with ``ended`` None if its end is unknown."""
         day = "" if ended is None else ended.date().isoformat()
@@ -349,18 +345,20 @@ class Audit:
             # Several runs of a job can have the same id, but not the same two ids.
             run = "\0".join(sorted(_ids(compared.produced)))
             if named.add(run):
-                named.add(compared.record.record_id)
-                detail, stop = compared.detail, compared.record.stop_time
+                record, detail = compared.record, compared.detail
+                named.add(record.record_id)
+                stop = record.stop_time
                 self._earliest = min(filter(None, (self._earliest, stop)), default=None)
                 if compared.state in {"missing", "unclosed"} and self.request.repair:
                     missing.append(compared.produced)
                     detail = _REPAIRED
                 elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
-                    wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
+                    wanted = msgspec.structs.replace(compared.produced.record, record_id=record.record_id)
                     refused = await self.repairs.correct(wanted, compared.stored)
                     self._replaced += refused is None
                     detail = f"{refused or _REPLACED}: {detail}"
-                self._counts.add(compared.state, compared.record, detail)
+                ended, site = stop or record.start_time, site_of(record)
+                self._counts.note(compared.state, record.record_id, ended, site, detail)
                 if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
                     named.add(compared.produced.alternate_id)
         await self._collect(missing, ())

@@ -21,7 +21,7 @@ from auditord.lake.opening import lake_of
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.storage import open_for_preview, refuse_to_make_spool
-from auditord.store.opening import open_store_beside
+from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AuditordError, InstanceConfig, PluginContext
 
@@ -114,7 +114,7 @@ async def _open_states(
         async with open_for_preview(configuration, kinds, utc_now, reads_store=is_local) as storage:
             yield (storage.store, StoredRecords(storage.store)) if is_local else (storage.spool, None)
     elif is_local:
-        async with open_store_beside(configuration.store) as store:
+        async with open_store_for_reading(configuration.store, with_memory=True) as store:
             with lake_of(store, configuration):
                 yield store, StoredRecords(store)
     else:

@@ -50,11 +50,6 @@ def translate_errors(path: Path) -> Generator[None, None, None]:
         raise
 
 
-def is_foreign(error: BaseException) -> bool:
-    """Return whether the error means that the file is not an SQLite database."""
-    return _primary_code(error) == sqlite3.SQLITE_NOTADB
-
-
 def _primary_code(error: BaseException) -> int | None:
     # Extended codes, such as "I/O error while syncing", have the primary one in the low byte. Errors that the sqlite3
     # module itself raises, such as for an integer that is too large, have no code.
@@ -119,17 +114,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     return _connect(path, "rw", _EVERY_CONNECTION)
 
 
-def set_up_writer(connection: sqlite3.Connection, max_page_count: int | None) -> None:
-    """Apply the settings of the only connection that writes.
-
-    Args:
-        connection: from :func:`open_for_writing`. The file must be known to be auditord's, since this changes it.
-        max_page_count: the maximum number of pages of the file, for tests of a full disk.
-    """
+def set_up_writer(connection: sqlite3.Connection) -> None:
+    """Apply the settings of the only connection that writes. The file must be auditord's, since this changes it."""
     for pragma in _WRITING:
         connection.execute(pragma)
-    if max_page_count is not None:
-        connection.execute(f"PRAGMA max_page_count = {max_page_count:d}")
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
@@ -157,7 +145,7 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
-        if is_foreign(error):
+        if _primary_code(error) == sqlite3.SQLITE_NOTADB:
             text = f"{path} is not an SQLite database: name another file; this one was not changed."
             raise SchemaMismatch(text) from error
         try:

@@ -332,13 +332,12 @@ class Database:
         """Stream the answer to a query page by page."""
 
     @classmethod
-    def open(cls, path: Path, migrations: str, *, max_page_count: int | None = None) -> "Database":
+    def open(cls, path: Path, migrations: str) -> "Database":
         """Open the file for reading and writing, creating or migrating it if necessary.
 
         Args:
             path: the file; its folder must exist.
             migrations: the package that holds the ``NNNN_slug.sql`` files.
-            max_page_count: the maximum number of pages of the file, for tests of a full disk.
 
         Raises:
             SchemaMismatch: the file is another program's, or newer than this version.
@@ -352,7 +351,7 @@ class Database:
                 refuse_foreign(connection, known, path)
                 if path.stat().st_size <= CHECKED_BYTES:
                     refuse_damaged(connection, path)
-                set_up_writer(connection, max_page_count)
+                set_up_writer(connection)
                 migrate(connection, known, path)
                 connection.execute(_UNDO_IN_MEMORY)
         except BaseException:

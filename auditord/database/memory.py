@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -115,9 +115,7 @@ async def sqlite_memory(
     database: Database, task: str, waiting: Callable[[], None] | None
 ) -> AsyncGenerator[SqliteMemory, None]:
     """Open the memory of a plugin in a file, with its turn unless ``waiting`` is None."""
-    async with AsyncExitStack() as stack:
-        if waiting is not None:
-            await stack.enter_async_context(file_turn(database.path, task, waiting))
+    async with nullcontext() if waiting is None else file_turn(database.path, task, waiting):
         yield SqliteMemory(database, task)
 
 

@@ -212,20 +212,14 @@ class Watch:
         if now - self._said >= SAID_EVERY:
             self._said = now
             _log.info("%s: still running after %.0f s", self._doing, now - self._began)
-        return self.stopped or _is_cancelled()
-
-
-def _is_cancelled() -> bool:
-    """Return whether this is a worker thread whose task has been cancelled."""
-    if threading.current_thread() is threading.main_thread():
-        return False
-    try:
-        from_thread.check_cancelled()
-    except RuntimeError:
-        return False
-    except BaseException:  # noqa: BLE001 the event loop's cancellation, which is raised again in the task
-        return True
-    return False
+        if threading.current_thread() is not threading.main_thread():
+            try:
+                from_thread.check_cancelled()
+            except RuntimeError:
+                pass  # not a worker thread
+            except BaseException:  # noqa: BLE001 the event loop's cancellation, which is raised again in the task
+                return True
+        return self.stopped
 
 
 @contextmanager

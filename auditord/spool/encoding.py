@@ -300,7 +300,15 @@ def record_row(
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
     record = produced.record if transform is None else transform(produced.record)
-    if _has_declared_types(record):
+    if (  # it has exactly the declared types
+        type(record) is Record
+        and type(record.record_id) is str
+        and type(record.start_time) is datetime
+        and (record.stop_time is None or type(record.stop_time) is datetime)
+        and type(record.components) is tuple
+        and all(map(_is_component, record.components))
+        and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
+    ):
         record.__post_init__()  # it may have been changed after its construction
         for component in record.components:
             component.__post_init__()
@@ -381,18 +389,6 @@ def _json_of(collector: str, field: str, value: Any) -> bytes:  # Any: a hook mo
 def printable(text: object) -> str:
     """Return text that a database accepts: lone surrogates and NUL are escaped."""
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-
-
-def _has_declared_types(record: Record) -> bool:
-    return (
-        type(record) is Record
-        and type(record.record_id) is str
-        and type(record.start_time) is datetime
-        and (record.stop_time is None or type(record.stop_time) is datetime)
-        and type(record.components) is tuple
-        and all(map(_is_component, record.components))
-        and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
-    )
 
 
 def _is_component(component: Component) -> bool:

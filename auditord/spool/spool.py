@@ -56,7 +56,10 @@ Ts = TypeVarTuple("Ts")
 FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
 MAX_BODIES: Final = 10_000
+"""The most refused bodies to keep."""
+
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+"""The most bytes of refused bodies to keep."""
 
 # Without untried entries, which are due at once, and without entries that wait behind an earlier one.
 _NEXT_DUE: Final = """
@@ -142,8 +145,6 @@ class Spool:
     and then has had no effect. Use :meth:`opened` or :meth:`opened_read_only`.
 
     Args:
-        max_bodies: most refused bodies to keep.
-        max_body_bytes: most bytes of refused bodies to keep.
         transform: changes every record before it is stored.
         occupied: the senders whose queues have entries.
         generation: the generation in the file, to which no other process writes.
@@ -155,15 +156,11 @@ class Spool:
         now: Callable[[], datetime],
         generation: Generation,
         *,
-        max_bodies: int = MAX_BODIES,
-        max_body_bytes: int = MAX_BODY_BYTES,
         transform: "Transform | None" = None,
         occupied: Iterable[str] = (),
     ) -> None:
         self._database = database
         self._now = now
-        self._max_bodies = max_bodies
-        self._max_body_bytes = max_body_bytes
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
         self._occupancy = Occupancy(occupied)
@@ -175,21 +172,13 @@ class Spool:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls,
-        state_dir: Path,
-        now: Callable[[], datetime],
-        *,
-        max_page_count: int | None = None,
-        max_bodies: int = MAX_BODIES,
-        max_body_bytes: int = MAX_BODY_BYTES,
-        transform: "Transform | None" = None,
+        cls, state_dir: Path, now: Callable[[], datetime], *, transform: "Transform | None" = None
     ) -> AsyncGenerator["Spool", None]:
         """Yield the spool of a state folder that the caller owns (:func:`auditord.spool.own`)."""
-        database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
-        limits = {"max_bodies": max_bodies, "max_body_bytes": max_body_bytes}
+        database = Database.open(state_dir / FILE, MIGRATIONS)
         try:
             occupied, generation = await database.read(tables.senders), await database.read(tables.generation)
-            yield cls(database, now, generation, **limits, transform=transform, occupied=occupied)
+            yield cls(database, now, generation, transform=transform, occupied=occupied)
         finally:
             await database.close()
 
@@ -399,7 +388,7 @@ class Spool:
         await anyio.to_thread.run_sync(digest.update, body)  # some hundred milliseconds for the largest
         what = (Stage.BODY, "api", digest.hexdigest(), body, printable(reason))
         item = SetAside(*what, provenance=provenance, route=printable(route), limits=encode_limits(roles))
-        await self._database.write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
+        await self._database.write(tables.keep_body, item, self._now(), MAX_BODIES, MAX_BODY_BYTES)
 
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000

@@ -368,7 +368,8 @@ def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralS
         text = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
         cells = Sql(text, (*place, periods, names))
     conditions: list[Sql] = []
-    for day, operator in ((segment.first_date, ">="), (segment.end_date, "<")):
+    limits: Sequence[tuple[int | None, LiteralString]] = ((segment.first_date, ">="), (segment.end_date, "<"))
+    for day, operator in limits:
         if day is not None and scope.cells.zone_part is not None:
             date, moment = _date(scope.cells.zone_part, dialect), dialect.literal_moment(first_moment(day))
             conditions.append(Sql(f"{date.sql} {operator} {moment}", date.parameters))

@@ -4,7 +4,7 @@ Conditions and dimensions are read from the narrow columns where possible, so th
 records whose columns are incomplete. For these records, and for all other keys and names, documents are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final, LiteralString
 
@@ -274,34 +274,24 @@ def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dial
 
 def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
     """Return the first value under the first of the keys that a record has, from a column if that is complete."""
+    complete: Mapping[str, LiteralString] = {}
+    if columns is Columns.COMPLETE:
+        keys = tuple([key for key in keys if key not in OLDER_KEYS])  # complete records have none of these
+        complete = dialect.meta_columns
+    elif keys in COLUMNS_OF_TWO_KEYS:
+        return Key(Sql(COLUMNS_OF_TWO_KEYS[keys]))
     if not keys:
         return Key(Sql(dialect.no_text))
-    if columns is not Columns.COMPLETE:
-        found = COLUMNS_OF_TWO_KEYS.get(keys)
-        return _look_up(keys, dialect) if found is None else Key(Sql(found))
-    keys = tuple([key for key in keys if key not in OLDER_KEYS])  # complete records have none of these
-    if not keys:
-        return Key(Sql("NULL"))
-    if set(keys) <= dialect.meta_columns.keys():
-        names: list[LiteralString] = [dialect.meta_columns[key] for key in keys]
+    if set(keys) <= complete.keys():
+        names: list[LiteralString] = [complete[key] for key in keys]
         return Key(Sql(names[0] if len(names) == 1 else f"coalesce({', '.join(names)})"))
-    return _look_up(keys, dialect, has_columns=True)
-
-
-def _look_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = False) -> Key:
-    *others, last = keys
-    _, column = _value(last, dialect, has_columns=has_columns)
-    for key in reversed(others):
-        has, value = _value(key, dialect, has_columns=has_columns)
-        column = case(has, value, column)
-    return Key(column, costly=dialect.meta_is_long)
-
-
-def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
-    """Return SQL for whether a record has a key, and for its first value, from a column if that is complete."""
-    if has_columns and (column := dialect.meta_columns.get(key)) is not None:
-        return Sql(f"{column} IS NOT NULL"), Sql(column)
-    return dialect.has_key(key), dialect.first_value(key)
+    found: Sql | None = None
+    for key in reversed(keys):
+        column = complete.get(key)
+        value = dialect.first_value(key) if column is None else Sql(column)
+        has = dialect.has_key(key) if column is None else Sql(f"{column} IS NOT NULL")
+        found = value if found is None else case(has, value, found)
+    return Key(found or Sql(dialect.no_text), costly=dialect.meta_is_long)
 
 
 def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:

@@ -14,8 +14,6 @@ from auditord.store.dialects import StoreDialect
 from auditord.store.feed import (
     BEHIND_ALL,
     Slice,
-    add_consumer,
-    forget_consumer,
     of_slice,
     oldest_unread,
     versions_between,
@@ -55,11 +53,11 @@ def set_counted_keys(keys: Collection[str], *, others_too: bool) -> Work[None]:
     """
     counted = {key for key, _ in (yield from ask("list_counted_keys"))}
     for key in sorted({*keys} - counted):
-        yield from add_consumer(PREFIX + key, 0)
+        yield from ask("add_consumer", name=PREFIX + key, position=0)
     if others_too:
         return
     for key in sorted(counted - {ALL_RECORDS, *keys}):
-        yield from forget_consumer(PREFIX + key)
+        yield from ask("forget_consumer", name=PREFIX + key)
         yield from ask("forget_counts", key=key)
 
 

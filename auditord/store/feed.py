@@ -101,25 +101,9 @@ def end_of_slice(after: int, end: int, limit: int) -> Work[int]:
     return int(upto)
 
 
-def add_consumer(name: str, position: int) -> Work[None]:
-    """Add a consumer that reads on after a position, unless one with this name exists."""
-    yield from ask("add_consumer", name=name, position=position)
-
-
 def move_consumers(names: Sequence[str], position: int) -> Work[None]:
     """Move consumers to a position, unless they are already further."""
     yield from ask("move_consumers", names=as_json(names), position=position)
-
-
-def forget_consumer(name: str) -> Work[None]:
-    """Remove a consumer."""
-    yield from ask("forget_consumer", name=name)
-
-
-def lowest_position() -> Work[int]:
-    """Return the position that every consumer has passed."""
-    ((position,),) = yield from ask("passed_by_all")
-    return int(position)
 
 
 def read_by_all() -> Work[int]:
@@ -197,7 +181,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 def begin_outbox() -> Work[None]:
     """Keep changes by clients for senders from now on, unless they are already kept."""
-    yield from add_consumer(SENDERS, (yield from end_of_feed()))
+    yield from ask("add_consumer", name=SENDERS, position=(yield from end_of_feed()))
 
 
 def read_outbox(limit: int | None) -> Work[Outbox]:

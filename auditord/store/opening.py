@@ -89,26 +89,14 @@ async def open_store(
 
 
 @asynccontextmanager
-async def open_store_beside(section: "StoreSection") -> AsyncGenerator[RecordStore, None]:
-    """Open a store beside a daemon that may be writing, to read records and to read and write plugins' state.
-
-    Raises:
-        ConfigurationError: this version cannot open such a URL.
-        SchemaMismatch: the schema is not exactly this version's.
-        StoreUnavailable: the file does not exist or cannot be opened, or the server does not answer.
-    """
-    if is_postgresql(section.url):
-        async with _open(_postgres_store(section, None)) as store:
-            yield store
-        return
-    sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
-    async with _close_after(sqlite):
-        yield sqlite
-
-
-@asynccontextmanager
-async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[RecordStore, None]:
+async def open_store_for_reading(
+    where: "StoreSection | str", *, with_memory: bool = False
+) -> AsyncGenerator[RecordStore, None]:
     """Open a store beside a daemon that may be writing. Reads work, everything else raises StoreUnavailable.
+
+    Args:
+        where: the section ``store``, or its URL alone.
+        with_memory: whether the state of plugins can be written, too.
 
     Raises:
         ConfigurationError: this version cannot open such a URL.
@@ -117,10 +105,13 @@ async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[
     """
     url = where if isinstance(where, str) else where.url
     if is_postgresql(url):
-        async with _open(_postgres_store(section_of(where), None, read_only=True)) as store:
-            yield store
+        postgres = _postgres_store(section_of(where), None, read_only=not with_memory)
+        async with _close_after(postgres):
+            await postgres.open()
+            yield postgres
         return
-    sqlite = SqliteRecordStore.open_read_only(_sqlite_path(url))
+    path = _sqlite_path(url)
+    sqlite = await SqliteRecordStore.open_beside(path) if with_memory else SqliteRecordStore.open_read_only(path)
     async with _close_after(sqlite):
         yield sqlite
 
@@ -158,13 +149,6 @@ def _postgres_store(
 
     address = address_of(section)
     return PostgresRecordStore(address, counted_keys, outbox=outbox, read_only=read_only, recognise=recognise)
-
-
-@asynccontextmanager
-async def _open(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
-    async with _close_after(store):
-        await store.open()
-        yield store
 
 
 @asynccontextmanager

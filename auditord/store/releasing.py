@@ -25,12 +25,9 @@ import msgspec
 from auditord.database.instants import from_micros, to_micros
 from auditord.store.feed import (
     LAKE,
-    add_consumer,
     end_of_feed,
     end_of_slice,
-    forget_consumer,
     list_consumers,
-    lowest_position,
     move_consumers,
 )
 from auditord.store.lake import (
@@ -93,7 +90,7 @@ def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -
     if state.release != previous or number <= previous:
         raise LakeOvertaken(f"release {number} of the lake does not follow release {state.release}: try again")
     copies = {each.record.record_id: each for each in rows}
-    passed = yield from lowest_position()
+    ((passed,),) = yield from ask("passed_by_all")
     deleted: dict[str, _ReleasedId] = {}
     for record_id, content, position, *kept in (yield from ask("lock_releasable", ids=as_json(sorted(copies)))):
         copy = copies[record_id]
@@ -172,14 +169,14 @@ def _row_of(copy: LakeRecord) -> ReleasedRow:
 def begin_lake() -> Work[LakeState]:
     """Note that nothing is synced, and stop following the feed until the lake is filled. Return the state."""
     yield from ask("set_lake", lake_id="")
-    yield from forget_consumer(LAKE)
+    yield from ask("forget_consumer", name=LAKE)
     return (yield from read_lake())
 
 
 def fill_lake(lake_id: str) -> Work[None]:
     """Follow the feed from its beginning, for a lake that has none of the records."""
-    yield from forget_consumer(LAKE)
-    yield from add_consumer(LAKE, 0)
+    yield from ask("forget_consumer", name=LAKE)
+    yield from ask("add_consumer", name=LAKE, position=0)
     yield from ask("set_lake", lake_id=lake_id)
 
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.metrics import gauge
 from auditord.store.protocol import Reads
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -157,13 +158,12 @@ class ReplicaMetrics(Collector):
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Yield the lag, without a value while it is unknown."""
-        family = GaugeMetricFamily(
+        lag = self._replica.lag
+        yield gauge(
             "auditord_replica_lag_seconds",
             "Upper bound of the lag of the record store's replica, which is used up to store.replica_max_lag.",
-            labels=(),
+            (),
+            () if lag is None else [((), lag)],
         )
-        if (lag := self._replica.lag) is not None:
-            family.add_metric((), lag)
-        yield family

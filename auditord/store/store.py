@@ -19,7 +19,7 @@ from auditord.store.aggregates import NotRolledUp, Overflow
 from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.changes import correct, redact_leftovers
 from auditord.store.dialects import StoreDialect
-from auditord.store.feed import SENDERS, forget_consumer, move_consumers, read_outbox
+from auditord.store.feed import SENDERS, move_consumers, read_outbox
 from auditord.store.lake import LakeRecord, Released
 from auditord.store.lake_store import LakeStore, copies_of
 from auditord.store.planning import Change, Correction, IsReleased, Replacement, Stop
@@ -285,7 +285,7 @@ class RecordStore(LakeStore):
 
     async def end_outbox(self) -> None:
         """Keep no changes for senders any more, and discard those that wait."""
-        await self._write(atomic(lambda: forget_consumer(SENDERS)))
+        await self._write(atomic(lambda: ask("forget_consumer", name=SENDERS)))
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
         """Save the state of a daemon. A database server uses its own clock instead of ``now``."""

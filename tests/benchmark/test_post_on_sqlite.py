@@ -34,7 +34,7 @@ class StoreCopy:
         self._connection = open_for_writing(folder / "beside.db")
         with closing(open_for_reading(original)) as stored:
             stored.backup(self._connection)
-        set_up_writer(self._connection, None)
+        set_up_writer(self._connection)
 
     def close(self) -> None:
         """Close the file."""

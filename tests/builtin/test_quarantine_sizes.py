@@ -108,8 +108,12 @@ async def test_a_collector_stores_in_proportion_to_what_it_reads(
 
 
 @pytest.mark.anyio
-async def test_a_refused_body_is_stored_once_and_all_of_them_within_limits(tmp_path: Path) -> None:
-    async with Spool.opened(tmp_path, lambda: NOW, max_bodies=10, max_body_bytes=3_000_000) as spool:
+async def test_a_refused_body_is_stored_once_and_all_of_them_within_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.spool.spool.MAX_BODIES", 10)
+    monkeypatch.setattr("auditord.spool.spool.MAX_BODY_BYTES", 3_000_000)
+    async with Spool.opened(tmp_path, lambda: NOW) as spool:
         for body in (b"x" * 1_000_000, *(b"y%d" % number for number in range(50))):
             for _ in range(3):
                 await spool.keep_refused_body(body, "reason " * 10_000, Provenance(NOW), "POST /record")

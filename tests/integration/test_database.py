@@ -55,10 +55,16 @@ async def database(path: Path) -> AsyncIterator[Database]:
         yield database
 
 
+def _execute(connection: sqlite3.Connection, statement: str) -> None:
+    connection.execute(statement).fetchall()
+
+
 @asynccontextmanager
 async def opened(path: Path, *, max_page_count: int | None = None) -> AsyncGenerator[Database, None]:
-    database = Database.open(path, PACKAGE, max_page_count=max_page_count)
+    database = Database.open(path, PACKAGE)
     try:
+        if max_page_count is not None:  # as on a full disk
+            await database.write(_execute, f"PRAGMA max_page_count = {max_page_count}")
         yield database
     finally:
         await database.close()

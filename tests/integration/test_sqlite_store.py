@@ -138,7 +138,8 @@ async def fill(store: SqliteRecordStore) -> None:
 
 
 async def test_on_a_full_disk_nothing_acknowledged_is_lost(path: Path) -> None:
-    database = Database.open(path, MIGRATIONS, max_page_count=60)
+    database = Database.open(path, MIGRATIONS)
+    await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 60").fetchall())
     store = SqliteRecordStore(database)
     outcomes: dict[str, Verdict | BaseException] = {}
 

@@ -6,7 +6,6 @@ read again, and only if all records are equal, the target may be used.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 
@@ -76,55 +75,42 @@ async def copy_store(
             raise CopyRefused(
                 f"{target_end.where} holds an unfinished copy of {unfinished}: add --resume to continue it"
             )
-        return await _Copy(source_end, target_end, progress, await source_end.count()).run()
+        return await _copy_records(source_end, target_end, progress)
 
 
-@dataclass(slots=True)
-class _Copy:
-    source: End
-    target: End
-    progress: Progress
-    total: int
-    written: int = 0
-    added: list[CopiedRecord] = field(default_factory=list[CopiedRecord])
-    removed: list[str] = field(default_factory=list[str])
-
-    async def run(self) -> Copied:
-        done = 0
-        async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
-            async for wanted, stored in pairs:
-                done += wanted is not None
-                if wanted != stored:
-                    self.added += [wanted] if wanted is not None else []
-                    self.removed += [stored.record_id] if stored is not None else []
-                    if len(self.added) + len(self.removed) >= PAGE_SIZE:
-                        await self._flush()
-                if done % PAGE_SIZE == 0:
-                    self.progress.note_progress("copying", done, self.total)
-        await self._flush()
-        await self.target.refill(self.source)
-        digest = ContentDigest()
-        async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
-            async for wanted, stored in pairs:
-                if wanted is None or wanted != stored:
-                    raise CopyRefused(f"{self.target.where} differs from the source: {_difference(wanted, stored)}")
-                digest.add(wanted)
-                if digest.records % PAGE_SIZE == 0:
-                    self.progress.note_progress("comparing", digest.records, self.total)
-        if digest.records != self.total:
-            raise CopyRefused(
-                f"{counted(digest.records, 'record was', 'records were')} compared, "
-                f"but {self.source.where} counts {self.total}"
-            )
-        copied = Copied(digest.records, self.written, digest.text())
-        await self.target.finish()
-        return copied
-
-    async def _flush(self) -> None:
-        if self.added or self.removed:
-            await self.target.write(self.added, self.removed)
-        self.written += len(self.added)
-        self.added, self.removed = [], []
+async def _copy_records(source: End, target: End, progress: Progress) -> Copied:
+    total, written, done = await source.count(), 0, 0
+    added, removed = list[CopiedRecord](), list[str]()
+    async with aclosing(_side_by_side(source.page, target.page)) as pairs:
+        async for wanted, stored in pairs:
+            done += wanted is not None
+            if wanted != stored:
+                added += [wanted] if wanted is not None else []
+                removed += [stored.record_id] if stored is not None else []
+                if len(added) + len(removed) >= PAGE_SIZE:
+                    await target.write(added, removed)
+                    written += len(added)
+                    added, removed = [], []
+            if done % PAGE_SIZE == 0:
+                progress.note_progress("copying", done, total)
+    if added or removed:
+        await target.write(added, removed)
+    written += len(added)
+    await target.refill(source)
+    digest = ContentDigest()
+    async with aclosing(_side_by_side(source.page, target.page)) as pairs:
+        async for wanted, stored in pairs:
+            if wanted is None or wanted != stored:
+                raise CopyRefused(f"{target.where} differs from the source: {_difference(wanted, stored)}")
+            digest.add(wanted)
+            if digest.records % PAGE_SIZE == 0:
+                progress.note_progress("comparing", digest.records, total)
+    if digest.records != total:
+        raise CopyRefused(
+            f"{counted(digest.records, 'record was', 'records were')} compared, but {source.where} counts {total}"
+        )
+    await target.finish()
+    return Copied(digest.records, written, digest.text())
 
 
 def _difference(wanted: CopiedRecord | None, stored: CopiedRecord | None) -> str:

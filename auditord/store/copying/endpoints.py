@@ -13,7 +13,7 @@ import msgspec
 from auditord.database.instants import EPOCH, from_micros
 from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
 from auditord.store.dialects import StoreDialect
-from auditord.store.feed import SENDERS, add_consumer, list_consumers, note_removals, read_outbox
+from auditord.store.feed import SENDERS, list_consumers, note_removals, read_outbox
 from auditord.store.lake import LakePart
 from auditord.store.planning import Operation, Removed
 from auditord.store.protocol import RecordCounts
@@ -302,15 +302,15 @@ class End(ABC):
             await self.run(start_over_beside_released())
             await self._query("forget_record_counts")
             if counts is None:
-                await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
+                await self._query("add_consumer", name=PREFIX + ALL_RECORDS, position=0)
             else:  # the source's counts include released records
                 position = await self._last_position()
                 for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
-                    await self.run(add_consumer(PREFIX + key, position))
+                    await self._query("add_consumer", name=PREFIX + key, position=position)
                     await self._insert(_COUNTS, [(key, *each) for each in values.items()])
             if unforwarded is not None:
                 # Senders begin at the end of the feed, so the changes that they have yet to forward are appended.
-                await self.run(add_consumer(SENDERS, await self._last_position()))
+                await self._query("add_consumer", name=SENDERS, position=await self._last_position())
                 removals = list[Removed]()
                 for record_id, (operation, provenance) in sorted(unforwarded.items()):
                     number = await self._senders.number(provenance)

@@ -53,7 +53,7 @@ async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
     migrations = load_migrations(MIGRATIONS)
     with closing(open_for_writing(path)) as connection, translate_errors(path):
         refuse_foreign(connection, migrations, path)
-        set_up_writer(connection, None)
+        set_up_writer(connection)
         migrate(connection, migrations, path)
         yield SqliteEnd(connection, path)
 

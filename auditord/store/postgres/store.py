@@ -242,9 +242,19 @@ class PostgresRecordStore(RecordStore):
                 has_totals = rolled is not None or await run(connection, have_totals())
                 statement, parts = await asyncio.to_thread(_compile, query, dialect, rolled, has_totals=has_totals)
                 folding = Folding(query, parts)
-                async with aclosing(_pages(connection, statement)) as pages:
-                    async for page in pages:
-                        await asyncio.to_thread(folding.add, page)
+                # A server-side cursor would not need libpq 17, but PostgreSQL never uses parallel plans for cursors.
+                size = _SUMS_AT_ONCE if capabilities.has_stream_chunked() else 1
+                page = list[Row]()
+                async with AsyncRawCursor(connection) as cursor:
+                    stream = cursor.stream(statement.sql, statement.parameters, size=size)
+                    # Closing it early cancels the statement.
+                    async with aclosing(cast("AsyncGenerator[Row, None]", stream)) as rows:
+                        async for row in rows:
+                            page.append(row)
+                            if len(page) == _SUMS_AT_ONCE:
+                                await asyncio.to_thread(folding.add, page)
+                                page = []
+                await asyncio.to_thread(folding.add, page)
         except NumericValueOutOfRange as error:
             raise Overflow from error
         answer = await asyncio.to_thread(folding.result)
@@ -302,22 +312,6 @@ def _compile(
     first, *pieces = compiled.statement.sql.split("%s")
     numbered: list[LiteralString] = [f"${literal(str(at))}{piece}" for at, piece in enumerate(pieces, start=1)]
     return Sql("".join([first, *numbered]), compiled.statement.parameters), compiled.parts
-
-
-async def _pages(connection: Connection, statement: Sql) -> AsyncGenerator[Sequence[Row], None]:
-    """Yield the rows of a statement page by page. Closing the generator early cancels the statement."""
-    # A server-side cursor would not need libpq 17, but PostgreSQL never uses parallel plans for cursors.
-    size = _SUMS_AT_ONCE if capabilities.has_stream_chunked() else 1
-    page = list[Row]()
-    async with AsyncRawCursor(connection) as cursor:
-        stream = cast("AsyncGenerator[Row, None]", cursor.stream(statement.sql, statement.parameters, size=size))
-        async with aclosing(stream):
-            async for row in stream:
-                page.append(row)
-                if len(page) == _SUMS_AT_ONCE:
-                    yield page
-                    page = []
-    yield page
 
 
 @asynccontextmanager

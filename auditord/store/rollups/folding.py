@@ -19,10 +19,8 @@ from auditord.store.counting import PREFIX, count_slice
 from auditord.store.dialects import CellSum, StoreDialect
 from auditord.store.feed import (
     Slice,
-    add_consumer,
     clear_removals,
     end_of_slice,
-    forget_consumer,
     last_version,
     lock_consumers,
     move_consumers,
@@ -73,7 +71,7 @@ def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
     sets = yield from list_sets()
     unwanted = [each for each in sets if each.key is not None and each.key not in keys]
     for each in unwanted:  # first, since this waits for other processes that fold
-        yield from forget_consumer(each.consumer)
+        yield from ask("forget_consumer", name=each.consumer)
     for each in unwanted:
         yield from _drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
@@ -83,7 +81,7 @@ def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
         number = min(set(range(1, len(numbers) + 2)) - numbers)
         numbers.add(number)
         yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=released_to)
-        yield from add_consumer(CellSet(number, key).consumer, 0)
+        yield from ask("add_consumer", name=CellSet(number, key).consumer, position=0)
     return bool(unwanted or new)
 
 
@@ -91,10 +89,10 @@ def start_over(released_to: int) -> Work[None]:
     """Drop all cells, so that they are folded again from the feed."""
     sets = yield from list_sets()
     for each in sets:  # first, since this waits for other processes that fold
-        yield from forget_consumer(each.consumer)
+        yield from ask("forget_consumer", name=each.consumer)
     for each in sets:
         yield from _drop_cells(each)
-        yield from add_consumer(each.consumer, 0)
+        yield from ask("add_consumer", name=each.consumer, position=0)
     yield from ask("set_filled_from", filled_from=released_to)
 
 

@@ -82,6 +82,8 @@ from auditord_hookspecs.zones import clock_changes
 
 _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
+_LOWER: Final = {Comparison.GT, Comparison.GTE}
+_UPPER: Final = {Comparison.LT, Comparison.LTE}
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 
 _FIRST_SET: Final = CellSet(0, None)
@@ -218,7 +220,9 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
             and all(_is_grouped(each, known, parts) for each in query.by)
             and fold(rest, partial(_is_covered, known), all, all)
         ):
-            first, last = _range(times)
+            bounds = [(to_micros(each.moment), each.comparison) for each in times]
+            first = max([at + (how is Comparison.GT) for at, how in bounds if how not in _UPPER], default=None)
+            last = min([at + (how is not Comparison.LT) for at, how in bounds if how not in _LOWER], default=None)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
             end = END if last is None else last // MICROS_PER_DAY
             begin = max(begin, cells.filled_from)
@@ -272,27 +276,6 @@ def _conjuncts(condition: Condition) -> Iterator[Condition]:
             yield from _conjuncts(each)
     else:
         yield condition
-
-
-def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
-    """Return the bounds of the stop time in microseconds; the upper one is exclusive."""
-    firsts: list[int] = []
-    lasts: list[int] = []
-    for each in times:
-        moment = to_micros(each.moment)
-        match each.comparison:
-            case Comparison.GTE:
-                firsts.append(moment)
-            case Comparison.GT:
-                firsts.append(moment + 1)
-            case Comparison.LT:
-                lasts.append(moment)
-            case Comparison.LTE:
-                lasts.append(moment + 1)
-            case Comparison.EQUALS:
-                firsts.append(moment)
-                lasts.append(moment + 1)
-    return max(firsts, default=None), min(lasts, default=None)
 
 
 def _is_grouped(dimension: Dimension, known: Collection[str], parts: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from itertools import chain
@@ -124,17 +124,11 @@ def has_added(connection: sqlite3.Connection, record_ids: Sequence[str], values:
     ids = msgspec.json.encode(record_ids).decode()
     if connection.execute(QUERIES["has_released"], {"ids": ids}).fetchone() == (1,):
         return False
-    try:
-        with _savepoint(connection):
-            _insert(connection, values)
-    except (Overtaken, *_REFUSALS):
-        return False
-    return True
-
-
-def _insert(connection: sqlite3.Connection, values: Sequence[Values]) -> None:
-    if _insert_rows(connection, values) < len(values):
-        raise Overtaken
+    with suppress(Overtaken, *_REFUSALS), _savepoint(connection):
+        if _insert_rows(connection, values) < len(values):
+            raise Overtaken
+        return True
+    return False
 
 
 def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> int:

@@ -65,7 +65,6 @@ class SqliteRecordStore(RecordStore):
         *,
         counted_keys: Sequence[str] = (),
         outbox: bool = False,
-        max_page_count: int | None = None,
         recognise: Recognise | None = None,
     ) -> "SqliteRecordStore":
         """Open or create the file, migrate it, and start to count newly configured keys.
@@ -74,7 +73,6 @@ class SqliteRecordStore(RecordStore):
             path: the file; its folder must exist.
             counted_keys: meta keys whose values :meth:`counts` has.
             outbox: whether senders forward the changes by clients; see :meth:`RecordStore.outbox`.
-            max_page_count: the maximum number of pages of the file, for tests of a full disk.
             recognise: returns work that raises StoreMismatch if it is not the expected store.
 
         Raises:
@@ -82,7 +80,7 @@ class SqliteRecordStore(RecordStore):
             StoreMismatch: it is not the expected store.
             StoreUnavailable: it cannot be opened or written.
         """
-        database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
+        database = Database.open(path, MIGRATIONS)
         store = cls(database, keeps_rollups=True)
         try:
             await store._read(refuse_unfinished_copy(path))

@@ -127,7 +127,7 @@ def _watched(neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(owner, name, call)
 
-    for name in ("names", "status", "_open", "remove", "_rename_new"):
+    for name in ("names", "status", "open_file", "remove", "_rename_new"):
         watch(Folder, name)
 
 

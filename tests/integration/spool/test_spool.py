@@ -451,8 +451,11 @@ async def test_a_spool_beside_the_daemons_makes_a_folder_closed_to_others(tmp_pa
         assert spool.state_dir.stat().st_mode & 0o777 == 0o750
 
 
-async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock) -> None:
-    async with Spool.opened(tmp_path, clock, max_bodies=2, max_body_bytes=100) as spool:
+async def test_refused_bodies_are_bounded_in_number(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.spool.spool.MAX_BODIES", 2)
+    async with Spool.opened(tmp_path, clock) as spool:
         for body in (b"one", b"two", b"two", b"three"):
             clock.moment += SECOND
             await spool.keep_refused_body(body, "no record", Provenance(clock.moment, None, "curl"), "/record")
@@ -461,8 +464,11 @@ async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock
         assert (statistics.refused_bodies, statistics.dropped_bodies) == (4, 1)
 
 
-async def test_refused_bodies_are_bounded_in_bytes(tmp_path: Path, clock: Clock) -> None:
-    async with Spool.opened(tmp_path, clock, max_bodies=100, max_body_bytes=100) as spool:
+async def test_refused_bodies_are_bounded_in_bytes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.spool.spool.MAX_BODY_BYTES", 100)
+    async with Spool.opened(tmp_path, clock) as spool:
         for filling in (b"a", b"b", b"c"):
             clock.moment += SECOND
             await spool.keep_refused_body(filling * 45, "no record", Provenance(clock.moment), "/record")
@@ -597,7 +603,8 @@ async def test_a_row_that_this_version_cannot_read_blocks_nothing(tmp_path: Path
 
 
 async def test_a_full_disk_loses_nothing_and_moves_no_checkpoint(tmp_path: Path, clock: Clock) -> None:
-    async with Spool.opened(tmp_path, clock, max_page_count=40) as spool:
+    async with Spool.opened(tmp_path, clock) as spool:
+        await spool._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40").fetchall())
         await spool.enqueue("slurm", Batch([record("first")], checkpoint="before"), ["local"])
         big = Batch([record(f"r{n}", meta={"text": ("x" * 256,) * 4}) for n in range(300)], checkpoint="after")
         with pytest.raises(StoreUnavailable, match=r"spool\.db.*no room"):

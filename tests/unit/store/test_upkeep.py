@@ -26,8 +26,11 @@ async def write(work: Work[Any], *, is_long: bool = False) -> Any:  # Any: what 
 
 
 def upkeep_of(monkeypatch: pytest.MonkeyPatch, dialect: StoreDialect, fold_slices: Callable[..., Work[bool]]) -> Upkeep:
+    def atomic(fold: Callable[[], Work[bool]]) -> Work[bool]:
+        return fold()
+
     monkeypatch.setattr(upkeep, "fold_slices", fold_slices)
-    monkeypatch.setattr(upkeep, "atomic", lambda fold: fold())
+    monkeypatch.setattr(upkeep, "atomic", atomic)
     return Upkeep(write, cast("Read", None), dialect, is_ours=False)
 
 
