@@ -10,7 +10,7 @@ last stop time of removed versions, unless the same slice adds a version that st
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import product
 from typing import Final, LiteralString
 
 from auditord.store.columns import AMOUNT_COLUMNS
@@ -102,7 +102,7 @@ def days_with_cells() -> Work[tuple[int, int]]:
     return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
-def fold_slices(limit: int, dialect: StoreDialect, share: float = 1.0) -> Work[bool]:
+def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:
     """Fold the next slices of consumers inside the database. Return whether the consumers have read everything.
 
     Consumers at the same position read their slice together. All read up to the last version and no further, so those
@@ -111,17 +111,16 @@ def fold_slices(limit: int, dialect: StoreDialect, share: float = 1.0) -> Work[b
     Args:
         limit: the approximate number of records in each slice.
         dialect: the SQL of the database.
-        share: the share of consumers that read a slice now, at least one; those that lag most come first.
     """
     locked = yield from lock_consumers(list((yield from _positions())))
     sets = {each.consumer: each for each in (yield from list_sets())}  # now, since another key may have got a number
     end = yield from last_version()
-    behind = [each for each in locked if each.position < end and (each.name not in sets or _can_fold(sets[each.name]))]
-    behind.sort(key=lambda each: each.position)
-    chosen = behind[: max(1, int(len(locked) * share))]
-    is_all = len(chosen) == len(behind)
-    for after, consumers in groupby(chosen, key=lambda each: each.position):
-        names = [each.name for each in consumers]
+    behind: dict[int, list[str]] = {}
+    for consumer in locked:
+        if consumer.position < end and (consumer.name not in sets or _can_fold(sets[consumer.name])):
+            behind.setdefault(consumer.position, []).append(consumer.name)
+    is_all = True
+    for after, names in behind.items():
         bounds = Slice(after, (yield from end_of_slice(after, end, limit)))
         for name in names:
             if name not in sets:

@@ -60,9 +60,9 @@ class FoldingLimits(msgspec.Struct, frozen=True):
             another session, which hides later changes.
         slice_seconds: the target duration of a transaction while others write, which wait for it in SQLite. A larger
             slice costs less per record, since more of its records share cells.
-        smallest: the minimum number of records in a slice. If it takes too long, fewer consumers read it at a time.
+        smallest: the minimum number of records in a slice.
         largest: the maximum number of records in a slice.
-        first: the number of records in the first slice, unless the last slices were smaller.
+        first: the number of records in the first slice, unless the last attempt failed.
     """
 
     unread: int = 20_000
@@ -99,8 +99,8 @@ class Upkeep:
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
         self._folding = asyncio.Lock()
-        self._size: int | None = None
-        """The size of the next slice. Below the smallest size, it stands for a share of the consumers."""
+        self._failed_size: int | None = None
+        """The size of the slice that is being folded, or of the last one if it failed."""
         self._task: asyncio.Task[None] | None = None
 
     def note(self, records: int) -> None:
@@ -182,21 +182,24 @@ class Upkeep:
         """
         loop = asyncio.get_running_loop()
         async with self._folding:
-            size, is_all = min(self._size or self.limits.first, self.limits.first), False
+            size, is_all = self.limits.first, False
+            if self._failed_size is not None:
+                size = max(self._failed_size // 2, self.limits.smallest)
             while not is_all:
-                limits, noted, began = self.limits, self._noted, loop.time()
+                noted, began = self._noted, loop.time()
                 self._noted = 0
-                share = min(1.0, size / limits.smallest)
-                fold = partial(fold_slices, max(size, limits.smallest), self._dialect, share)
-                self._size = max(size // 2, 1)  # if this slice fails
+                fold = partial(fold_slices, size, self._dialect)
+                self._failed_size = size
                 is_all = await self._write(atomic(fold), is_long=True)
+                self._failed_size = None
                 took = loop.time() - began
+                limits = self.limits
                 wanted = limits.slice_seconds if self._noted or noted else 10 * limits.slice_seconds
                 if took < wanted / 2:
                     size *= 2
                 elif took >= wanted:
                     size //= 2
-                size = self._size = max(1, min(limits.largest, size))
+                size = max(limits.smallest, min(limits.largest, size))
                 if self._noted and not is_all:
                     await asyncio.sleep(took)  # leave half of the time to other writers
 

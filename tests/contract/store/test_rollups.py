@@ -341,8 +341,8 @@ async def happen(store: RecordStore, event: Event) -> None:
             await change(store, event)
 
 
-def fold(store: RecordStore, limit: int, share: float = 1.0) -> Work[bool]:
-    return (yield from fold_slices(limit, store._dialect, share))
+def fold(store: RecordStore, limit: int) -> Work[bool]:
+    return (yield from fold_slices(limit, store._dialect))
 
 
 def fail(store: RecordStore) -> Work[None]:
@@ -645,23 +645,6 @@ async def test_slices_are_bounded(store: RecordStore) -> None:
         await check(store)
     assert slices >= 20 / 3
     assert await check(store) == len(QUERIES)
-
-
-async def test_consumers_take_turns_if_only_a_share_of_them_folds(store: RecordStore) -> None:
-    store.rollups.keep_by(["VO", "queue"])
-    await folded(store)
-    for number in range(9):
-        await put(store, labelled(number))
-    await settled(store)
-    sets = len(await store.rollups.sets())
-    turns = [await cells(store)]
-    while not await store._write(atomic(lambda: fold(store, 100, share=0.01))):
-        turns.append(await cells(store))
-        await check(store)
-    assert sets >= 3
-    assert len(turns) >= sets  # in each turn, one consumer at the most
-    assert len({each.position for each in await store.rollups.sets()}) == 1
-    await check(store, *OF_KEYS)
 
 
 async def test_changes_are_folded_once_the_store_is_quiet_or_they_are_many(stores: StoreFactory) -> None:
