@@ -10,7 +10,6 @@ jobs::
 """
 
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,9 +89,6 @@ class Outcomes:
         """Return a batch of all outcomes, with the collector's checkpoint and the values it keeps between runs."""
         skipped = dict(+self.skipped)
         return Batch(self.records, self.quarantined, skipped, checkpoint, seen or {}, pending or {}, self.left_out)
-
-    def log_left_out(self, log: "logging.LoggerAdapter[logging.Logger]") -> None:
-        """Do nothing. Deprecated: the host logs the ``left_out`` of each batch."""
 
 
 def unwrap_retry(outcome: Outcome) -> Record | Produced | None:

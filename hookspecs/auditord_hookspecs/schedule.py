@@ -31,21 +31,21 @@ class _Field(msgspec.Struct, frozen=True):
         Raises:
             ValueError: the text breaks the grammar or leaves the range.
         """
-        return {value for part in text.split(",") for value in self._part(part)}
-
-    def _part(self, text: str) -> range:
-        match = _PART.fullmatch(text)
-        if match is None or (match[1] == "*" and match[2]):
-            raise ValueError(f"'{text}' is not a valid {self.name}")
-        first = self.least if match[1] == "*" else self._number(match[1])
-        open_ended = match[1] == "*" or (match[3] and not match[2])
-        last = self.most if open_ended else self._number(match[2] or match[1])
-        if first and last == 0 and self.names == _DAYS:  # a week that ends on Sunday (``mon-sun``) ends on day 7
-            last = 7
-        step = int(match[3] or 1)
-        if first > last or not 0 < step <= self.most - self.least:
-            raise ValueError(f"'{text}' is not a range of {self.name}s")
-        return range(first, last + 1, step)
+        values: set[int] = set()
+        for part in text.split(","):
+            match = _PART.fullmatch(part)
+            if match is None or (match[1] == "*" and match[2]):
+                raise ValueError(f"'{part}' is not a valid {self.name}")
+            first = self.least if match[1] == "*" else self._number(match[1])
+            open_ended = match[1] == "*" or (match[3] and not match[2])
+            last = self.most if open_ended else self._number(match[2] or match[1])
+            if first and last == 0 and self.names == _DAYS:  # a week that ends on Sunday (``mon-sun``) ends on day 7
+                last = 7
+            step = int(match[3] or 1)
+            if first > last or not 0 < step <= self.most - self.least:
+                raise ValueError(f"'{part}' is not a range of {self.name}s")
+            values.update(range(first, last + 1, step))
+        return values
 
     def _number(self, text: str) -> int:
         value = self.names.index(text) + self.least if text in self.names else -1

@@ -98,7 +98,16 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def escape(text: str) -> str:
     """Return the text on one line, with unprintable characters escaped."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
+    if text.isprintable():
+        return text
+    escaped: list[str] = []
+    for each in text:
+        if each.isprintable() or each in _SHORT:
+            escaped.append(_SHORT.get(each, each))
+        else:  # in JSON's form, with surrogate pairs above 16 bits, so that escaped JSON has the same meaning
+            encoded = each.encode("utf-16-be", "surrogatepass")
+            escaped += (f"\\u{encoded[at : at + 2].hex()}" for at in range(0, len(encoded), 2))
+    return "".join(escaped)
 
 
 def escape_lines(text: str) -> str:
@@ -161,10 +170,3 @@ class _Screen(TextIOBase):
 
     def flush(self) -> None:
         self._file.flush()
-
-
-def _escape(character: str) -> str:
-    # JSON's form, with surrogate pairs above 16 bits, so that escaped JSON has the same meaning.
-    encoded = character.encode("utf-16-be", "surrogatepass")
-    units = (encoded[at : at + 2].hex() for at in range(0, len(encoded), 2))
-    return _SHORT.get(character) or "".join(f"\\u{unit}" for unit in units)

@@ -142,26 +142,25 @@ def read_line(config: FilesConfig, header: Header | None, line: bytes) -> Conver
         InvalidRecord: the line is not valid.
     """
     left_out: list[LeftOut] = []
-    record = decode_record(line) if header is None else _from_row(config, header, _split(line), left_out)
+    record = decode_record(line) if header is None else _build_record(config, header, _split(line), left_out)
     if config.record_prefix:
         record = msgspec.structs.replace(record, record_id=f"{config.record_prefix}-{record.record_id}")
     return Converted(record, left_out)
 
 
-def _from_row(config: FilesConfig, header: Header, values: Sequence[str], left_out: list[LeftOut]) -> Record:
+def _build_record(config: FilesConfig, header: Header, values: Sequence[str], left_out: list[LeftOut]) -> Record:
     if len(values) != len(header.columns):
         raise InvalidRecord(f"{len(values)} values for {len(header.columns)} columns")
     row = dict(zip(header.columns, values, strict=True))
     stop = row.get("stop_time", "")
-    own = [
-        Component(
-            name,
-            _whole(row, _AMOUNT + name),
-            tuple(Score(score, float(parse_number(row[column]))) for column, score in scores if row[column]),
-        )
-        for name, scores in header.scores.items()
-        if row[_AMOUNT + name]
-    ]
+    own: list[Component] = []
+    for name, columns_of_scores in header.scores.items():
+        if text := row[_AMOUNT + name]:
+            amount = parse_number(text)
+            if amount != int(amount):
+                raise InvalidRecord(f"{_AMOUNT}{name}: {text!r} is not a whole number")
+            known = [(score, parse_number(row[column])) for column, score in columns_of_scores if row[column]]
+            own.append(Component(name, int(amount), tuple(Score(score, float(value)) for score, value in known)))
     start_time, stop_time = parse_time(row["start_time"]), parse_time(stop) if stop else None
     components = (*own, *build_components(config.components, row, left_out))
     meta = {name.removeprefix(_META): (row[name],) for name in row if name.startswith(_META) and row[name]}
@@ -169,13 +168,6 @@ def _from_row(config: FilesConfig, header: Header, values: Sequence[str], left_o
     labels = build_meta(config.meta, row, (*meta, *site))
     left_out += labels.left_out
     return Record(row["record_id"], start_time, components, stop_time, {**meta, **labels.meta, **site} or None)
-
-
-def _whole(row: Mapping[str, str], column: str) -> int:
-    number = parse_number(row[column])
-    if number != int(number):
-        raise InvalidRecord(f"{column}: {row[column]!r} is not a whole number")
-    return int(number)
 
 
 def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quarantine

@@ -31,6 +31,7 @@ from auditord_hookspecs.vocabulary import OUTCOME
 
 _CHUNK: Final = 2_000
 _PATIENCE: Final = timedelta(seconds=30)
+_REMEDY: Final = "install HTCondor's programs, or set their location (condor_history, through), schedd_names and pool"
 _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
 
 
@@ -151,21 +152,19 @@ async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Find
     if config.per_job_history_dir is not None or config.history_paths or config.output != "separated":
         yield check_extra("classad2", "htcondor")
     if config.per_job_history_dir is None and not config.history_paths:
-        for schedd in config.schedd_names or ("",):
-            yield await _check_answer(config, context, schedd)
-
-
-async def _check_answer(config: HTCondorConfig, context: Context, schedd: str) -> Finding:
-    """Check that condor_history, which cannot tell its version, prints a schedd's newest job."""
-    subject = f"{config.condor_history[0]} {schedd}".strip()
-    argv = build_argv(config, Query(schedd, limit=1), ["-af", "GlobalJobId"])
-    try:
-        result = await context.run_command(argv, timeout=_PATIENCE, environment=ENVIRONMENT, through=config.through)
-    except CommandFailed as error:
-        remedy = "install HTCondor's programs, or set their location (condor_history, through), schedd_names and pool"
-        return Finding(Severity.FAILURE, subject, str(error), remedy)
-    job = result.stdout.decode(errors="replace").strip()[:200]
-    return Finding(Severity.OK, subject, f"the newest job in the history is {job}" if job else "the history is empty")
+        for schedd in config.schedd_names or ("",):  # condor_history cannot tell its version
+            subject = f"{config.condor_history[0]} {schedd}".strip()
+            argv = build_argv(config, Query(schedd, limit=1), ["-af", "GlobalJobId"])
+            try:
+                result = await context.run_command(
+                    argv, timeout=_PATIENCE, environment=ENVIRONMENT, through=config.through
+                )
+            except CommandFailed as error:
+                yield Finding(Severity.FAILURE, subject, str(error), _REMEDY)
+                continue
+            job = result.stdout.decode(errors="replace").strip()[:200]
+            text = f"the newest job in the history is {job}" if job else "the history is empty"
+            yield Finding(Severity.OK, subject, text)
 
 
 HTCONDOR = CollectorKind(

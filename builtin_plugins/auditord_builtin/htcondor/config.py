@@ -298,27 +298,20 @@ def _import_meta(result: ConfigImport) -> None:
         if label == _SITE:
             remark = "the name of the site, as site (AUDITOR's label) and site_id"
             result.put("sites", [_site(result, entry) for entry in listed], remark)
-        elif label in _OWN_LABELS:
-            _import_own(result, label, listed)
+        elif label == "site_id":
+            result.put("sites", [_site(result, entry) for entry in listed])
+        elif label in _OWN_LABELS:  # the collector sets these itself, from plain attributes
+            simple = [str(entry["key"]) for entry in listed if set(entry) <= {"name", "key"} and "key" in entry]
+            if simple:
+                result.put("user_keys" if label == "user_id" else "group_keys", simple)
+            if len(simple) < len(listed):
+                text = "the collector sets this label, only from attributes: see user_keys and group_keys"
+                result.dropped[f"meta.{label}"] = text
         else:
             rules += [_label(result, label, entry, number > 0) for number, entry in enumerate(listed)]
     result.put(
         "meta", rules, "in addition to these, records have user_id, group_id (see user_keys, group_keys) and site_id"
     )
-
-
-def _import_own(result: ConfigImport, label: str, entries: Sequence[Document]) -> None:
-    """Import labels that this collector sets itself, from plain attributes."""
-    if label == "site_id":
-        result.put("sites", [_site(result, entry) for entry in entries])
-        return
-    simple = [str(entry["key"]) for entry in entries if set(entry) <= {"name", "key"} and "key" in entry]
-    if simple:
-        result.put("user_keys" if label == "user_id" else "group_keys", simple)
-    if len(simple) < len(entries):
-        result.dropped[f"meta.{label}"] = (
-            "the collector sets this label, only from attributes: see user_keys and group_keys"
-        )
 
 
 def _site(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML

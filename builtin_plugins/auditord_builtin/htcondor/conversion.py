@@ -132,8 +132,7 @@ def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
     if ad.reason is not None:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
-        reason = _reason_to_skip(config, ad.row)
-        return Skipped(reason) if reason else _make_record(config, ad)
+        return _make_record(config, ad)
     except InvalidRecord as error:
         return _quarantine(config, ad, str(error))
     except Exception as error:  # noqa: BLE001 users' input must not stop other jobs
@@ -145,28 +144,23 @@ def _quarantine(config: HTCondorConfig, ad: JobAd, reason: str) -> Quarantined:
     return Quarantined(job_name(ad, epochs=config.epochs), raw, reason)
 
 
-def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
-    if config.job_status and row.get("JobStatus") not in {str(status) for status in config.job_status}:
-        return "filtered out"
-    if config.constraint and row.get(CHOSEN.format(config.constraint), "").lower() != "true":
-        return "filtered out"
-    if row.get("JobUniverse") in _ON_SUBMIT_HOST:
-        return "ran on the submit host (scheduler or local universe)"
-    # NumJobStarts stays 0, too, if the shadow or the node was lost too early.
-    not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _read_seconds(row, WALL_CLOCK) <= 0
-    if _began_at(config, row) is None or not_executed:
-        return "never started"
-    return None
-
-
 def _read_seconds(row: Row, column: str) -> int:
     """Return the whole seconds in the column; 0 if they are unknown."""
     text = _plain(row.get(column, ""))
     return int(parse_number(text)) if text else 0
 
 
-def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted:
+def _make_record(config: HTCondorConfig, ad: JobAd) -> Converted | Skipped:
     row = ad.row
+    is_chosen = not config.constraint or row.get(CHOSEN.format(config.constraint), "").lower() == "true"
+    if not is_chosen or (config.job_status and row.get("JobStatus") not in {str(each) for each in config.job_status}):
+        return Skipped("filtered out")
+    if row.get("JobUniverse") in _ON_SUBMIT_HOST:
+        return Skipped("ran on the submit host (scheduler or local universe)")
+    # NumJobStarts stays 0, too, if the shadow or the node was lost too early.
+    not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _read_seconds(row, WALL_CLOCK) <= 0
+    if _began_at(config, row) is None or not_executed:
+        return Skipped("never started")
     start, stop = _determine_times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(STOP_KEYS)
@@ -225,7 +219,16 @@ def _determine_times(config: HTCondorConfig, row: Row) -> tuple[datetime | None,
     start, stop = _began_at(config, row), find_end(config, row)
     if start is None or stop is None or config.epochs or config.runtime == "auditor":
         return start, stop
-    last = _measure_last_run(row, start, stop)
+    # How long the job held a slot in its last run. LastRemoteWallClockTime is 0 if the schedd or the node was lost. If
+    # a schedd was restarted and reconnected to the job, it lacks the time before (seen with HTCondor 23.9). The run's
+    # completion or eviction is known even then.
+    last = stop - start
+    if row.get("JobStatus") != _COMPLETED:
+        known = [timedelta(seconds=seconds)] if (seconds := _read_seconds(row, LAST_WALL_CLOCK)) > 0 else []
+        evicted = _first_instant(row, [LAST_VACATE])
+        if evicted is not None and evicted >= start:
+            known.append(evicted - start)
+        last = min(max(known, default=last), last)
     if config.runtime == "last_run":
         return start, start + last
     begin = min(start, _first_instant(row, [FIRST_START]) or start)
@@ -233,22 +236,6 @@ def _determine_times(config: HTCondorConfig, row: Row) -> tuple[datetime | None,
     if LAST_WALL_CLOCK in row:  # the sum lacks as much of the last run as this does
         total = max(total, total - timedelta(seconds=_read_seconds(row, LAST_WALL_CLOCK)) + last)
     return begin, min(begin + (total or last), stop)
-
-
-def _measure_last_run(row: Row, start: datetime, stop: datetime) -> timedelta:
-    """Return how long the job held a slot in its last run.
-
-    ``LastRemoteWallClockTime`` is 0 if the schedd or the node was lost. If a schedd was restarted and reconnected to
-    the job, it lacks the time before (seen with HTCondor 23.9). The run's completion or eviction is known even then.
-    """
-    whole = stop - start
-    if row.get("JobStatus") == _COMPLETED:
-        return whole
-    known = [timedelta(seconds=seconds)] if (seconds := _read_seconds(row, LAST_WALL_CLOCK)) > 0 else []
-    evicted = _first_instant(row, [LAST_VACATE])
-    if evicted is not None and evicted >= start:
-        known.append(evicted - start)
-    return min(max(known, default=whole), whole)
 
 
 def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:

@@ -292,7 +292,13 @@ class Holding:
             overhead = self._overhead if bound == "requests" else {}
             return _weigh(whole, weight) + _weigh(overhead, weight) + (shares(size) if shares else _NONE)
 
-        return total + _integrate(self.sizes, _unite(self._runs.values()), common)
+        united = list[Span]()  # the times in which at least one of the containers ran
+        for begin, end in sorted(chain.from_iterable(self._runs.values())):
+            if united and begin <= united[-1][1]:
+                united[-1] = united[-1][0], max(end, united[-1][1])
+            else:
+                united.append((begin, end))
+        return total + _integrate(self.sizes, united, common)
 
 
 def _weigh(amounts: Amounts, weight: Weight) -> Decimal:
@@ -312,17 +318,6 @@ def _integrate(sizes: Sizes, spans: Iterable[Span], amount: Callable[[Size], Dec
         if seconds:
             total += amount(size) * seconds
     return total
-
-
-def _unite(runs: Iterable[Sequence[Span]]) -> Sequence[Span]:
-    """Return the times in which at least one of the containers ran."""
-    united = list[Span]()
-    for begin, end in sorted(chain.from_iterable(runs)):
-        if united and begin <= united[-1][1]:
-            united[-1] = united[-1][0], max(end, united[-1][1])
-        else:
-            united.append((begin, end))
-    return united
 
 
 def _seconds(begin: datetime, end: datetime) -> Decimal:

@@ -35,7 +35,6 @@ from auditord_hookspecs import (
     CollectorContext,
     CollectorKind,
     Context,
-    HttpAnswer,
     HttpClient,
     HttpOptions,
     InvalidHttpAnswer,
@@ -145,11 +144,24 @@ async def _value(client: HttpClient, options: Prometheus, query: str, finished: 
     """Return the value of a query; None if there is no value, or if it is negative or not finite."""
     params = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
     try:
-        data = _answer(await client.request("GET", f"{options.url}/api/v1/query", params=params))
+        answer = await client.request("GET", f"{options.url}/api/v1/query", params=params)
     except InvalidHttpAnswer as error:
         raise _Refused(str(error)) from error
     except HttpError as error:
         raise Away(f"Prometheus does not answer: {error}") from error
+    status, is_broken = answer.status, answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    try:
+        decoded = msgspec.json.decode(answer.body, type=_Answer)
+    except msgspec.DecodeError as error:
+        if is_broken or status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise Away(f"Prometheus answers {status}") from error
+        if target := answer.headers.get("Location"):
+            raise Away(f"Prometheus answers {status} and redirects to {target}: set url to that address") from error
+        raise _Refused(f"Prometheus answers {status} without JSON: {answer.body[:100]!r}") from error
+    if decoded.status != "success":
+        text = f"Prometheus answers {status}: {decoded.error_type}: {decoded.error[:200]}"
+        raise Away(text) if is_broken or decoded.error_type in _PASSING else _Refused(text)
+    data = decoded.data
     try:
         numbers = [float(sample.value[1]) for sample in msgspec.json.decode(data.result, type=list[_Sample])]
     except (msgspec.DecodeError, ValueError) as error:
@@ -157,22 +169,6 @@ async def _value(client: HttpClient, options: Prometheus, query: str, finished: 
     if len(numbers) > 1:
         raise _Refused(f"the query returns {len(numbers)} values for one pod: sum them up in the query")
     return f"{Decimal(numbers[0]):.6f}" if numbers and math.isfinite(numbers[0]) and numbers[0] >= 0 else None
-
-
-def _answer(answer: HttpAnswer) -> _Data:
-    status = answer.status
-    try:
-        decoded = msgspec.json.decode(answer.body, type=_Answer)
-    except msgspec.DecodeError as error:
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise Away(f"Prometheus answers {status}") from error
-        if target := answer.headers.get("Location"):
-            raise Away(f"Prometheus answers {status} and redirects to {target}: set url to that address") from error
-        raise _Refused(f"Prometheus answers {status} without JSON: {answer.body[:100]!r}") from error
-    if decoded.status == "success":
-        return decoded.data
-    text = f"Prometheus answers {status}: {decoded.error_type}: {decoded.error[:200]}"
-    raise Away(text) if decoded.error_type in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _Refused(text)
 
 
 def fill_in(query: str, finished: PodToConvert) -> str:

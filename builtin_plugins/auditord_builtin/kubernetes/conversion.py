@@ -21,7 +21,7 @@ from auditord_builtin.kubernetes.pods import (
     restore_pod,
     runs_of,
 )
-from auditord_hookspecs import Component, InvalidRecord, LeftOut, Produced, Quarantined, Record
+from auditord_hookspecs import InvalidRecord, LeftOut, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
 from auditord_hookspecs.outcomes import Converted, Skipped, unwrap_retry
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
@@ -105,7 +105,13 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
     left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
     components = build_components(config.components, row, left_out, config.never_zero)
-    left_out += _list_rounded(config, row, components)
+    built = set[str]() if isinstance(row, PartialRow) else {each.name for each in components}
+    for rule in config.components:
+        if rule.name in built and rule.key in {*CORES, GPUS} and (amount := row.get(rule.key)):
+            exact = Decimal(amount) * rule.factor
+            if exact % 1:
+                reason = f"component {rule.name}: {exact.normalize():f} was rounded to a whole number; a total is exact"
+                left_out.append(LeftOut(rule.name, reason, rounded=True))
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
@@ -115,17 +121,6 @@ def _make_record(config: KubernetesConfig, to_convert: PodToConvert) -> Converte
     )
     # The id contains the pod's uid, so the same id with another start is not another run but an error to report.
     return Converted(Produced(record, source_id=source_id(pod)), left_out)
-
-
-def _list_rounded(config: KubernetesConfig, row: Row, components: Iterable[Component]) -> Iterable[LeftOut]:
-    """Yield the components that lost a fraction of a core or GPU."""
-    built = set[str]() if isinstance(row, PartialRow) else {each.name for each in components}
-    for rule in config.components:
-        if rule.name in built and rule.key in {*CORES, GPUS} and (amount := row.get(rule.key)):
-            exact = Decimal(amount) * rule.factor
-            if exact % 1:
-                reason = f"component {rule.name}: {exact.normalize():f} was rounded to a whole number; a total is exact"
-                yield LeftOut(rule.name, reason, rounded=True)
 
 
 def record_id(prefix: str, pod: Pod) -> str:

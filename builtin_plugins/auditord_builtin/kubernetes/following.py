@@ -273,7 +273,15 @@ class Draft:
             if event.gone or pod.terminal:
                 self._finish(running, self._now)
             elif running.pod.status.start_time is not None:
-                self._tracked.remember(self._open(running))
+                if self._config.open_records and not running.opened:
+                    to_convert = PodToConvert(running.pod, running.history, None, running.pod.status.phase)
+                    made = convert_pod(self._config, to_convert)
+                    if isinstance(made, Converted):
+                        self.outcomes.add(made)
+                    else:
+                        self.complaints.append(f"{made.source_id}: no open record: {made.reason}")
+                    running = msgspec.structs.replace(running, opened=True)
+                self._tracked.remember(running)
 
     def warn(self, context: CollectorContext) -> None:
         """Log what the records of the draft lack."""
@@ -314,16 +322,6 @@ class Draft:
 
     def _within(self, stop: datetime | None) -> bool:
         return stop is None or self._period.start <= stop < self._period.stop
-
-    def _open(self, running: RunningPod) -> RunningPod:
-        if running.opened or not self._config.open_records:
-            return running
-        made = convert_pod(self._config, PodToConvert(running.pod, running.history, None, running.pod.status.phase))
-        if isinstance(made, Converted):
-            self.outcomes.add(made)
-        else:
-            self.complaints.append(f"{made.source_id}: no open record: {made.reason}")
-        return msgspec.structs.replace(running, opened=True)
 
 
 def _estimate_resize(pod: Pod, before: RunningPod | None, now: datetime, listed: datetime | None) -> datetime:
@@ -421,8 +419,12 @@ class Run:
         Raises:
             AuditordError: a scope could not be read. The others were.
         """
-        if others := self._forget_others():
-            yield Batch(skipped={"namespace is not collected any more": others}, pending=self._tracked.changes())
+        running, scopes = self._tracked.running.items(), self._config.scopes
+        others = [uid for uid, pod in running if not any(_within(pod, scope) for scope in scopes)]
+        for uid in others:
+            self._tracked.forget(uid, self._context.now())
+        if others:
+            yield Batch(skipped={"namespace is not collected any more": len(others)}, pending=self._tracked.changes())
         deadline = anyio.current_time() + self._config.watch_for.total_seconds()
         active: Collection[str] = self._config.scopes
         while active:
@@ -441,13 +443,6 @@ class Run:
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
-
-    def _forget_others(self) -> int:
-        running = self._tracked.running.items()
-        others = [uid for uid, pod in running if not any(_within(pod, scope) for scope in self._config.scopes)]
-        for uid in others:
-            self._tracked.forget(uid, self._context.now())
-        return len(others)
 
     async def _draft(self, events: Sequence[PodEvent], listed: datetime | None = None) -> tuple[Draft, Collection[str]]:
         """Return a draft of the events, or of the listed pods, and the uids of its pods."""

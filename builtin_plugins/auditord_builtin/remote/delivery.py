@@ -171,7 +171,9 @@ class RemoteSender:
             if isinstance(error, Refused) and not accepts:
                 raise error
         if refused:
-            raise RecordsRejected({position: _text(reason) for position, reason in refused.items()})
+            hint = "; the role there may not write its site, or the id belongs to another site (see record_prefix)"
+            reasons = {at: f"{each}{'' if isinstance(each, str) else hint}" for at, each in refused.items()}
+            raise RecordsRejected(reasons)
 
     async def _add(self, group: Sequence[PendingRecord]) -> Reasons:
         """Insert records with different ids, and return the reasons for those that were refused."""
@@ -192,7 +194,12 @@ class RemoteSender:
         return await self._add(group[:middle]) | await self._add(group[middle:])
 
     async def _add_one(self, wanted: PendingRecord) -> str | None:
-        pending = await self._rename(wanted) if wanted.has_two_ids else wanted
+        pending = wanted
+        if wanted.has_two_ids:  # the run may be stored under its alternate id
+            stored = await self._client.get(wanted.alternate_id or "")
+            if stored is not None and stored.start_time == wanted.record.start_time:
+                renamed = msgspec.structs.replace(wanted.record, record_id=stored.record_id)
+                pending = PendingRecord(wanted.position, renamed, None, wanted.overwrite)
         record = pending.record
         if pending.overwrite:  # auditord accepts another record of a run that has ended, but keeps the stored one
             stored = await self._client.get(record.record_id)
@@ -206,14 +213,6 @@ class RemoteSender:
             _raise_unless_about_a_record(error)
             return str(error)
         return None
-
-    async def _rename(self, pending: PendingRecord) -> PendingRecord:
-        """Return the record under its alternate id if the run is stored under that id."""
-        stored = await self._client.get(pending.alternate_id or "")
-        if stored is None or stored.start_time != pending.record.start_time:
-            return pending
-        renamed = msgspec.structs.replace(pending.record, record_id=stored.record_id)
-        return PendingRecord(pending.position, renamed, None, pending.overwrite)
 
     async def _settle(self, pending: PendingRecord) -> str | None:
         """Get the stored record and resolve the conflict. Return a reason if the record is refused for good."""
@@ -278,12 +277,6 @@ async def _reasons(position: int, act: Awaitable[str | None]) -> Reasons:
             raise
         return {position: error}
     return {} if reason is None else {position: reason}
-
-
-def _text(reason: str | Refused) -> str:
-    if isinstance(reason, str):
-        return reason
-    return f"{reason}; the role there may not write its site, or the id belongs to another site (see record_prefix)"
 
 
 def _raise_unless_about_a_record(error: Refused) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from auditord.client import AsyncClient
-from auditord.client.site_reports import MOST_DAYS, DayComparison, SiteReport, day_sums, sums_query
+from auditord.client.site_reports import MOST_DAYS, SiteReport, day_sums, sums_query
 from auditord_hookspecs import AuditordError, PluginConfig, PluginContext, PluginKind, Secret
 from auditord_hookspecs.sources import ServerUrl, TlsFiles
 from auditord_hookspecs.wording import counted, format_list
@@ -76,7 +76,15 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
         )
     _MISSING.labels(context.instance).set(answer.missing)
     _EXTRA.labels(context.instance).set(answer.extra)
-    differing = [_describe(each) for each in answer.differing if each.stored.day < today]
+    differing: list[str] = []
+    for day in answer.differing:
+        here, at_hub = (
+            f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
+            for each in (day.reported, day.stored)
+        )
+        if day.stored.day < today:
+            place = f"{day.stored.site or '(no site)'} on {day.stored.day}"
+            differing.append(f"{place}: {here} here, {at_hub} at the hub")
     if differing != (context.state or []):  # only log changes, not the same differences every minute
         if not differing:
             context.log.info("the hub has all records of the days before today")
@@ -85,14 +93,6 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
             remedy = f"the hub lacks {lacks} in total: see the queue and the quarantine"
             context.log.warning("%s; %s", format_list(differing, _SHOWN, "; "), remedy)
         await context.save_state(differing)
-
-
-def _describe(day: DayComparison) -> str:
-    here, at_hub = (
-        f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
-        for each in (day.reported, day.stored)
-    )
-    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {at_hub} at the hub"
 
 
 KIND: Final = PluginKind(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.query import Piece, Query, read_period, stream_query
-from auditord_builtin.slurm.runs import RUNNING, Found, Run, find_runs
+from auditord_builtin.slurm.runs import RUNNING, Found, find_runs
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -161,8 +161,11 @@ class _NewJobs:
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
             async for piece in pieces:
                 recent = self._until - max(config.overlap, _JUMP)
-                if known.jumped_from is not None and any(_ends_after(run, recent) for run in piece.found.runs.values()):
-                    known = structs.replace(known, jumped_from=None)
+                for run in piece.found.runs.values() if known.jumped_from is not None else ():
+                    with suppress(InvalidRecord):  # the conversion reports it
+                        if run.end is not None and run.end >= recent:
+                            known = structs.replace(known, jumped_from=None)
+                            break
                 if piece.until is not None:
                     self._checkpoint = structs.replace(known, until=max(done, piece.until))
                 yield self._at_checkpoint(await self._account_for(piece.found))
@@ -200,13 +203,6 @@ class _NewJobs:
 
     def _at_checkpoint(self, batch: Batch) -> Batch:
         return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
-
-
-def _ends_after(run: Run, moment: datetime) -> bool:
-    try:
-        return run.end is not None and run.end >= moment
-    except InvalidRecord:
-        return False
 
 
 def _report(context: CollectorContext, period: Window, piece: Piece) -> None:

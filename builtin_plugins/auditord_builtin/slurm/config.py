@@ -364,20 +364,15 @@ def import_config(document: Document) -> ImportedConfig | None:
         result.put("components", "auditor", "Cores alone, as AUDITOR's default; leave it out for memory, CPU and GPUs")
     else:
         rules = [_drop_ignored(result, "components", rule) for rule in components]
-        result.put("components", rules, "; ".join(_remarks(rules)))
+        remarks = ["a job without a mandatory value goes to quarantine (AUDITOR dropped it)"]
+        if any(rule.get("key_type") == "IntegerMega" for rule in rules):
+            remarks.append("IntegerMega is MiB for any unit: 4G is 4096 (AUDITOR: 4)")
+        used = [str(rule["key"]) for rule in rules if policy_of(str(rule.get("key")), {}) in {"energy", "max", "sum"}]
+        if used:
+            batch = f"AUDITOR: of the batch step, as with merge: {{{used[0]}: batch}}"
+            remarks.append(f"{', '.join(used)}: of all steps ({batch})")
+        result.put("components", rules, "; ".join(remarks))
     return result.finish(_TAKEN, _DROPPED)
-
-
-def _remarks(rules: Sequence[Document]) -> list[str]:
-    remarks = ["a job without a mandatory value goes to quarantine (AUDITOR dropped it)"]
-    if any(rule.get("key_type") == "IntegerMega" for rule in rules):
-        remarks.append("IntegerMega is MiB for any unit: 4G is 4096 (AUDITOR: 4)")
-    changed = [str(rule["key"]) for rule in rules if policy_of(str(rule.get("key")), {}) in {"energy", "max", "sum"}]
-    if changed:
-        remarks.append(
-            f"{', '.join(changed)}: of all steps (AUDITOR: of the batch step, as with merge: {{{changed[0]}: batch}})"
-        )
-    return remarks
 
 
 def _drop_ignored(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML

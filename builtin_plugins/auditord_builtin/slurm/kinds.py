@@ -72,8 +72,13 @@ async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding,
         return
     yield await _check_columns(config, context)
     yield await _check_accounting(config, context)
-    async for finding in _check_privacy(config, context):
-        yield finding
+    privacy = _PRIVATE_DATA.findall(await read_database_settings(config, context))
+    if any("jobs" in line.lower().split(",") for line in privacy):  # hidden jobs look the same as no jobs
+        text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
+        remedy = "make this user an operator: sacctmgr add user NAME account=root adminlevel=operator"
+        yield Finding(Severity.WARNING, "privacy", text, f"{remedy} (unless it is one already)")
+    elif privacy:
+        yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
     shown = await read_cluster_settings(config, context)
     if config.reads_steps and (gathers := _GATHERS.search(shown)) is not None:
         if gathers[1].lower() not in _GATHERS_NOTHING:
@@ -117,17 +122,6 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
     if "error" in complaint.lower():  # some versions exit with 0 although they did not reach the database
         return Finding(Severity.FAILURE, "accounting", complaint[-400:], _ACCOUNTING_REMEDY)
     return Finding(Severity.OK, "accounting", "sacct answers a query of this collector")
-
-
-async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check ``PrivateData``, since hidden jobs look the same as no jobs."""
-    lines = _PRIVATE_DATA.findall(await read_database_settings(config, context))
-    if any("jobs" in line.lower().split(",") for line in lines):
-        text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
-        remedy = "make this user an operator: sacctmgr add user NAME account=root adminlevel=operator"
-        yield Finding(Severity.WARNING, "privacy", text, f"{remedy} (unless it is one already)")
-    elif lines:
-        yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
 
 
 SLURM: Final = CollectorKind(

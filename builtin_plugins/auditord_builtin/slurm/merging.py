@@ -97,28 +97,27 @@ class RowMerger:
 
     def _merge_steps(self, run: Run, merged: dict[str, str], faults: dict[str, str]) -> None:
         for column, policy in self._merged if run.steps else ():
-            if column in merged:
-                try:
-                    merged[column] = self._merge_column(column, run, policy)
-                except InvalidRecord as error:
-                    faults[column] = f"{column} of the steps: {error}"
-
-    def _merge_column(self, column: str, run: Run, policy: MergePolicy) -> str:
-        if column == CPU_TIME and self._sums_cpu_time:
-            return sum_up_cpu_time(run)
-        if policy == "energy":
-            joules = count_energy(run, lambda step: step.get(column, ""))
-            return run.allocation[column] if joules is None else f"{joules:f}"
-        steps = run.steps
-        if policy == "batch":
-            steps = [step for kind in _SCRIPTS for step in steps if step[FIRST_COLUMN].endswith(kind)][:1]
-        texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
-        merged = _MERGES[policy](texts) if texts else run.allocation[column]
-        if column == MEASURED and policy == "sum" and "energy=" in merged:
-            with suppress(InvalidRecord):  # the rule that uses this entry reports why
-                joules = count_energy(run, lambda step: sub_value(step.get(column, ""), "energy"))
-                merged += "" if joules is None else f",energy={joules:f}"  # the last entry of a name counts
-        return merged
+            if column not in merged:
+                continue
+            try:
+                if column == CPU_TIME and self._sums_cpu_time:
+                    merged[column] = sum_up_cpu_time(run)
+                    continue
+                if policy == "energy":
+                    joules = count_energy(run, column)
+                    merged[column] = run.allocation[column] if joules is None else f"{joules:f}"
+                    continue
+                steps = run.steps
+                if policy == "batch":
+                    steps = [step for kind in _SCRIPTS for step in steps if step[FIRST_COLUMN].endswith(kind)][:1]
+                texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
+                merged[column] = _MERGES[policy](texts) if texts else run.allocation[column]
+                if column == MEASURED and policy == "sum" and "energy=" in merged[column]:
+                    with suppress(InvalidRecord):  # the rule that uses this entry reports why
+                        joules = count_energy(run, column, "energy")
+                        merged[column] += "" if joules is None else f",energy={joules:f}"  # the last entry counts
+            except InvalidRecord as error:
+                faults[column] = f"{column} of the steps: {error}"
 
 
 def _largest(texts: Sequence[str]) -> str:
@@ -216,14 +215,17 @@ def lacks_cpu_time(run: Run, lasted: timedelta) -> bool:
     return all(is_missing(text) or is_zero(text) for text in texts)
 
 
-def count_energy(run: Run, read: Callable[[Row], str]) -> Decimal | None:
-    """Return the joules of the nodes during the job; None if no step has any.
+def count_energy(run: Run, column: str, entry: str | None = None) -> Decimal | None:
+    """Return the joules of the nodes during the job, by a column or an entry of its list; None if no step has any.
 
     Each step has the energy of its whole nodes. So the energy of concurrent steps is the same energy, and the job's own
     value, which is the sum over its steps, can be too large. The extern step spans the job on all its nodes. Without
     it, the largest sum of steps that do not overlap counts: for one step after the other, the sum of all.
     """
-    known = [(step, parse_energy(text)) for step in run.steps if not is_missing(text := read(step))]
+    texts = [(step, step.get(column, "")) for step in run.steps]
+    if entry is not None:
+        texts = [(step, sub_value(text, entry)) for step, text in texts]
+    known = [(step, parse_energy(text)) for step, text in texts if not is_missing(text)]
     if not known:
         return None
     largest = max(joules for _, joules in known)

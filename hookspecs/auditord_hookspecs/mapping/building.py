@@ -51,8 +51,9 @@ def parse_labels(text: str) -> Mapping[str, str]:
     stripped = text.strip()
     if len(stripped) > 1 and stripped.startswith('"') and stripped.endswith('"'):
         stripped = stripped[1:-1].strip()
+    texts: dict[str, str] = {}
     if not stripped:
-        return {}
+        return texts
     if '"' not in stripped and len(stripped) > _MAX_SINGLE_QUOTED:
         raise InvalidRecord(f"{stripped[:60]!r}… is not JSON, and too long to be read as JSON with single quotes")
     try:
@@ -62,19 +63,16 @@ def parse_labels(text: str) -> Mapping[str, str]:
                 lambda match: msgspec.json.encode(match[1].replace(quote, "'")).decode(), stripped
             )
         members = _decoder.decode(stripped)
-        texts = {key: _as_text(bytes(members[key])) for key in sorted(members)}
+        for key in sorted(members):
+            raw = bytes(members[key])
+            if raw.startswith(b'"'):
+                texts[key] = msgspec.json.decode(raw, type=str)
+            elif raw != b"null":
+                value = msgspec.json.decode(raw)
+                texts[key] = raw.decode() if isinstance(value, int | float) else msgspec.json.encode(value).decode()
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRecord(f"{text[:60]!r} is not a JSON object: {error}") from error
-    return {key: value for key, value in texts.items() if value is not None}
-
-
-def _as_text(raw: bytes) -> str | None:
-    if raw == b"null":
-        return None
-    if raw.startswith(b'"'):
-        return msgspec.json.decode(raw, type=str)
-    value = msgspec.json.decode(raw)
-    return raw.decode() if isinstance(value, int | float) else msgspec.json.encode(value).decode()
+    return texts
 
 
 # Python 3.11 looks up Enum members slowly, and every label of every job needs some.

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -49,6 +50,7 @@ _NEAR: Final = timedelta(seconds=90)
 _REMEMBERED_BY_SLURMCTLD: Final = timedelta(minutes=10)
 
 _DAY: Final = timedelta(days=1)
+_UNKNOWN: Final = timedelta.max
 
 
 @dataclass
@@ -74,20 +76,17 @@ def classify_answer(config: SlurmEpilogConfig, note: JobNote, job: Row) -> Answe
         return Unclear("slurmctld answered about another job")
     if job["State"] == "COMPLETING":
         return "not over"
-    if parse_state(job["State"]) not in OVER or not _ends_before(note, job):
+    try:
+        since_end = note.noted - parse_instant(job["End"])
+    except InvalidRecord:
+        since_end = _UNKNOWN
+    is_this_run = note.hints.get("SLURM_JOB_RESTART_COUNT", job["Restarts"]) == job["Restarts"]
+    ended_before = is_this_run and -_SKEW <= since_end <= _REMEMBERED_BY_SLURMCTLD
+    if parse_state(job["State"]) not in OVER or not ended_before:
         return Unclear("slurmctld knows only a later run of the job, or not its end")
     if config.sacct and job["Restarts"] != "0":
         return Unclear("the job was requeued, so an earlier run may have another end now")
     return Run({**job, "Cluster": cluster}, ())
-
-
-def _ends_before(note: JobNote, job: Row) -> bool:
-    restarts = note.hints.get("SLURM_JOB_RESTART_COUNT", job["Restarts"])
-    try:
-        end = parse_instant(job["End"])
-    except InvalidRecord:
-        return False
-    return restarts == job["Restarts"] and -_SKEW <= note.noted - end <= _REMEMBERED_BY_SLURMCTLD
 
 
 async def ask_sacct(
@@ -106,9 +105,15 @@ async def ask_sacct(
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
     runs = await _runs_within(config, context, period, jobs)
-    # sacct does not print the rows of a resized job that ended before the period.
-    resized = [start for of_job in runs.values() for run in of_job if (start := _start_of_resized(run)) is not None]
-    if (begin := min(resized, default=period.start)) < period.start:
+    # sacct does not print the rows of a resized job that ended before the period. A row after a resizing has the start
+    # of the job, and the time of the resizing as its submission.
+    begin = period.start
+    for run in chain.from_iterable(runs.values()):
+        with suppress(InvalidRecord):  # the conversion reports it
+            start, submitted = parse_time(run.allocation["Start"]), parse_time(run.allocation["Submit"])
+            if start is not None and submitted is not None and start < submitted:
+                begin = min(begin, start)
+    if begin < period.start:
         runs = await _runs_within(config, context, Window(begin, period.stop), jobs)
     return _settle_by_database(runs, notes, out_of_patience, unclear)
 
@@ -129,15 +134,6 @@ async def _runs_within(
         if isinstance(item, Run) and item.is_over:
             runs[item.allocation[LAST_COLUMN]].append(item)
     return runs
-
-
-def _start_of_resized(run: Run) -> datetime | None:
-    """Return the start of the job if this is its row after a resizing, whose submission is the time of the resizing."""
-    try:
-        start, submitted = parse_time(run.allocation["Start"]), parse_time(run.allocation["Submit"])
-    except InvalidRecord:  # the conversion reports it
-        return None
-    return None if start is None or submitted is None or start >= submitted else start
 
 
 def _settle_by_database(

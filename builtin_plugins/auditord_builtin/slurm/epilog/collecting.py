@@ -14,7 +14,7 @@ from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.asking import ADVICE, Controller, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.epilog.notes import JobNote, Unreadable, read_folder, remove
+from auditord_builtin.slurm.epilog.notes import JobNote, read_folder, remove
 from auditord_builtin.slurm.runs import (
     Found,
     Run,
@@ -51,7 +51,13 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
             async for batch in batches:
                 yield batch
         return
-    notes, broken = await _look(config, context)
+    folder = await to_thread.run_sync(read_folder, config.spool, context.now())
+    if folder.others:
+        others = counted(folder.others, "file is", "files are")
+        context.log.warning("%s: %s not from auditord-epilog and left in place", config.spool, others)
+    known = await context.find_seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
+    await _remove(config, context, known)  # they were settled before the daemon was killed
+    broken = [each for each in folder.unreadable if each.name not in known]
     if broken:
         reason = "{} is not a note of auditord-epilog: its name has no job id, or it has no date; check and discard it"
         yield Batch(
@@ -63,28 +69,11 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         )
         await _remove(config, context, [each.name for each in broken])
     converter = Converter(config)
-    async for settled in _settle(config, context, notes):
+    async for settled in _settle(config, context, [each for each in folder.notes if each.name not in known]):
         found = Found(settled.runs, quarantined=settled.quarantined)
         batch = await account_for(converter, found, context.now())
         yield replace(batch, seen=_remember(context, settled.names))
         await _remove(config, context, settled.names)
-
-
-async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[JobNote], list[Unreadable]]:
-    """Return new valid and invalid notes. Remove those that were settled before the daemon was killed."""
-    folder = await to_thread.run_sync(read_folder, config.spool, context.now())
-    if folder.others:
-        context.log.warning(
-            "%s: %s not from auditord-epilog and left in place",
-            config.spool,
-            counted(folder.others, "file is", "files are"),
-        )
-    known = await context.find_seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
-    await _remove(config, context, known)
-    return (
-        [each for each in folder.notes if each.name not in known],
-        [each for each in folder.unreadable if each.name not in known],
-    )
 
 
 async def _remove(config: SlurmEpilogConfig, context: CollectorContext, names: Collection[str]) -> None:

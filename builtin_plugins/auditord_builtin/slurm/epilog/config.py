@@ -123,28 +123,30 @@ def import_config(document: Document) -> ImportedConfig | None:
     """Translate a configuration file of AUDITOR's Slurm epilog collector. Return None for any other file."""
     if not set(document) <= {*_TAKEN, *_DROPPED} or "site_id" not in document:
         return None
-    rules = document.get("components")
+    given: Sequence[Document] = document.get("components") or ()
+    rules: list[dict[str, Any]] = []  # Any: an operator's YAML
+    for rule in given:
+        rules.append(translated := _with_column(rule))
+        if rule.get("key") == "Mem":
+            translated |= {"sub_key": "mem", "key_type": "IntegerMega"}
+        elif rule.get("key") == "TRES":
+            translated |= {"key_type": "String"}
+        if "scores" in rule:
+            translated["scores"] = [_with_column(score) for score in rule["scores"]]
+    remarks = ["a job without a value goes to quarantine (AUDITOR's collector failed)"] if given else []
+    if any(rule.get("key") == "Mem" for rule in given):
+        remarks.append("Mem: the memory of all nodes in MiB (AUDITOR: of the last node)")
+    scores = [score for rule in given for score in rule.get("scores", ())]
+    if any(each["only_if"].get("key") in {"UserId", "GroupId"} for each in (*given, *scores) if "only_if" in each):
+        remarks.append("UserId and GroupId: the name alone is compared, without the number in parentheses")
     result = ConfigImport(document, "collectors.slurm_epilog")
     result.put("kind", "slurm_epilog")
     result.put("record_prefix", document.get("record_prefix", "slurm"))
     result.put("record_id", "raw", _RAW)
     result.put("sites", [{"name": document["site_id"]}])
-    result.put(
-        "components", "auditor" if rules is None else [_translate_rule(rule) for rule in rules], _remarks(rules or [])
-    )
+    result.put("components", "auditor" if document.get("components") is None else rules, "; ".join(remarks))
     result.remark("", _CALL)
     return result.finish(_TAKEN, _DROPPED)
-
-
-def _translate_rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
-    translated = _with_column(rule)
-    if rule.get("key") == "Mem":
-        translated |= {"sub_key": "mem", "key_type": "IntegerMega"}
-    elif rule.get("key") == "TRES":
-        translated |= {"key_type": "String"}
-    if "scores" in rule:
-        translated["scores"] = [_with_column(score) for score in rule["scores"]]
-    return translated
 
 
 def _with_column(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
@@ -154,13 +156,3 @@ def _with_column(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
     if "only_if" in rule:
         translated["only_if"] = _with_column(rule["only_if"])
     return translated
-
-
-def _remarks(rules: Sequence[Document]) -> str:
-    remarks = ["a job without a value goes to quarantine (AUDITOR's collector failed)"] if rules else []
-    if any(rule.get("key") == "Mem" for rule in rules):
-        remarks.append("Mem: the memory of all nodes in MiB (AUDITOR: of the last node)")
-    scores = [score for rule in rules for score in rule.get("scores", ())]
-    if any(each["only_if"].get("key") in {"UserId", "GroupId"} for each in (*rules, *scores) if "only_if" in each):
-        remarks.append("UserId and GroupId: the name alone is compared, without the number in parentheses")
-    return "; ".join(remarks)

@@ -105,37 +105,34 @@ def parse_json(printed: str, raw_id: str) -> Row | None:
     try:
         jobs = json.loads(printed)["jobs"]
         job = next((each for each in jobs if str(each["job_id"]) == raw_id), None)
-        # Only the database knows the row before a resizing.
-        return None if job is None or _number(job.get("resize_time")) else _row_of_json(raw_id, job)
+        if job is None or _number(job.get("resize_time")):
+            return None  # only the database knows the row before a resizing
+        start, end = _number(job["start_time"]), _number(job["end_time"])
+        resumed = _number(job.get("suspend_time"))  # Slurm's own run time restarts after a suspension
+        seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
+        names = {"User": "user_name", "Group": "group_name", "Account": "account", "QOS": "qos"}
+        texts = {"Partition": "partition", "NodeList": "nodes", "AllocTRES": "tres_alloc_str"}
+        numbers = {"Submit": "submit_time", "Restarts": "restart_cnt", "NNodes": "node_count", "NCPUS": "cpus"}
+        flags: list[Any] = [job["job_state"]] if isinstance(job["job_state"], str) else list(job["job_state"])
+        columns: dict[str, str] = {
+            **{column: job[name] for column, name in {**names, **texts}.items()},
+            **{column: str(_number(job[name])) for column, name in numbers.items()},
+            "UID": str(job["user_id"]),
+            "GID": str(job["group_id"]),
+            "State": "COMPLETING" if "COMPLETING" in flags else str(flags[0]),
+            "Start": str(start),
+            "End": str(end),
+            "Elapsed": f"00:00:{max(seconds, 0)}",
+        }
+        het, array, task = _number(job.get("het_job_id")), _number(job.get("array_job_id")), job.get("array_task_id")
+        job_id = raw_id
+        if het:
+            job_id = f"{het}+{_number(job['het_job_offset'])}"
+        elif array and _is_set(task):
+            job_id = f"{array}_{_number(task)}"
+        return controller_row(raw_id, job_id, columns)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _row_of_json(raw_id: str, job: Json) -> Row | None:
-    start, end = _number(job["start_time"]), _number(job["end_time"])
-    resumed = _number(job.get("suspend_time"))  # Slurm's own run time restarts after a suspension
-    seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
-    names = {"User": "user_name", "Group": "group_name", "Account": "account", "QOS": "qos"}
-    texts = {"Partition": "partition", "NodeList": "nodes", "AllocTRES": "tres_alloc_str"}
-    numbers = {"Submit": "submit_time", "Restarts": "restart_cnt", "NNodes": "node_count", "NCPUS": "cpus"}
-    flags: list[Any] = [job["job_state"]] if isinstance(job["job_state"], str) else list(job["job_state"])
-    columns: dict[str, str] = {
-        **{column: job[name] for column, name in {**names, **texts}.items()},
-        **{column: str(_number(job[name])) for column, name in numbers.items()},
-        "UID": str(job["user_id"]),
-        "GID": str(job["group_id"]),
-        "State": "COMPLETING" if "COMPLETING" in flags else str(flags[0]),
-        "Start": str(start),
-        "End": str(end),
-        "Elapsed": f"00:00:{max(seconds, 0)}",
-    }
-    het, array, task = _number(job.get("het_job_id")), _number(job.get("array_job_id")), job.get("array_task_id")
-    job_id = raw_id
-    if het:
-        job_id = f"{het}+{_number(job['het_job_offset'])}"
-    elif array and _is_set(task):
-        job_id = f"{array}_{_number(task)}"
-    return controller_row(raw_id, job_id, columns)
 
 
 def _is_set(value: Any) -> bool:  # Any: a number of any of Slurm's versions, or none
@@ -180,10 +177,20 @@ _OF_SCONTROL: Final[Mapping[str, str]] = {
 def parse_job(printed: str) -> Row | None:
     """Return the job as a row of sacct (without cluster, with ``Restarts``); None if the output does not suffice."""
     head = _HEAD.match(printed)
-    fields = _scontrol_fields(printed)
-    # Only the database knows the row before a resizing.
-    if head is None or fields is None or "ResizeTime" in fields or not printed.endswith("\n"):
+    found = [*_KEY.finditer(printed)]
+    names = [match[1] for match in found]
+    if len(set(names)) != len(names) or not _MANDATORY.issubset(names) or names != sorted(names, key=_ORDER.index):
         return None
+    # Only the database knows the row before a resizing.
+    if head is None or "ResizeTime" in names[:-1] or not printed.endswith("\n"):
+        return None
+    fields: dict[str, str] = {}
+    for key, following in pairwise(found):
+        text = printed[key.end() : following.start()]
+        if key[1] in {"UserId", "GroupId"}:  # only owners' names can contain blanks
+            fields[key[1]] = text.strip()
+        else:  # other values end at the first blank, where other fields begin
+            fields[key[1]] = text.split(maxsplit=1)[0] if text[:1].strip() else ""
     user, group = (_OWNER.fullmatch(fields[name]) for name in ("UserId", "GroupId"))
     if user is None or group is None:
         return None
@@ -203,18 +210,3 @@ def parse_job(printed: str) -> Row | None:
     elif head["array"]:
         job_id = f"{head['array']}_{head['task']}"
     return controller_row(head["raw"], job_id, columns)
-
-
-def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
-    found = [*_KEY.finditer(printed)]
-    names = [match[1] for match in found]
-    if len(set(names)) != len(names) or not _MANDATORY.issubset(names) or names != sorted(names, key=_ORDER.index):
-        return None
-    fields: dict[str, str] = {}
-    for key, following in pairwise(found):
-        text = printed[key.end() : following.start()]
-        if key[1] in {"UserId", "GroupId"}:  # only owners' names can contain blanks
-            fields[key[1]] = text.strip()
-        else:  # other values end at the first blank, where other fields begin
-            fields[key[1]] = text.split(maxsplit=1)[0] if text[:1].strip() else ""
-    return fields
