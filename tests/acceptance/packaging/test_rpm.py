@@ -158,6 +158,12 @@ def test_what_packages_hold_is_what_the_project_needs() -> None:
     assert len(re.findall(r"^[\w.-]+==.* \\\n +--hash=sha256:", text, re.MULTILINE)) == len(locked)
 
 
+def test_wheels_are_taken_from_a_folder_that_is_there(tmp_path: Path) -> None:
+    command = [ROOT / "rpm/build", "--wheels", tmp_path / "missing", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, f"build: {tmp_path}/missing is no folder\n")
+
+
 def installed_and_not_started(root: ScratchRoot) -> None:
     assert asked_of_systemd(root) == ["daemon-reload", "preset auditord.service"]
     assert rpm(root, "-V", "auditord") == ""
