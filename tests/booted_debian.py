@@ -4,9 +4,11 @@ Its root is an overlay over the one that tests/services/debian-install makes, on
 own. Programs are run in it by entering the namespaces of its first process.
 """
 
+import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -87,16 +89,25 @@ def booted_debian(
             yield BootedDebian(first) if first else None
         finally:
             holder.terminate()  # systemd-nspawn asks for an orderly shutdown; the mounts end with it
+            try:
+                holder.wait(_SECONDS)
+            except subprocess.TimeoutExpired:
+                for first in _children(holder):  # a system that is still starting may not hear of it
+                    os.kill(first, signal.SIGKILL)
 
 
 def _first_process(holder: subprocess.Popen[bytes]) -> int | None:
     """Its process id on the host, once all of its units have been started."""
     deadline = time.monotonic() + _SECONDS
     while holder.poll() is None and time.monotonic() < deadline:
-        for word in Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split():
-            state = ["nsenter", f"--target={word}", "--all", "systemctl", "is-system-running"]
+        for child in _children(holder):
+            state = ["nsenter", f"--target={child}", "--all", "systemctl", "is-system-running"]
             done = subprocess.run(state, capture_output=True, text=True, check=False)
             if done.stdout.strip() in {"running", "degraded"}:
-                return int(word)
+                return child
         time.sleep(0.2)
     return None
+
+
+def _children(holder: subprocess.Popen[bytes]) -> Sequence[int]:
+    return [int(word) for word in Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()]

@@ -43,9 +43,16 @@ class Client:
 
 
 class Daemon:
-    """``auditord run`` as the README starts it, with fewer descriptors than it would like."""
+    """``auditord run`` as the README starts it, with fewer descriptors than it would like.
 
-    def __init__(self, folder: Path, store: str | None = None) -> None:
+    Args:
+        folder: of its configuration, state and log.
+        store: its URL; None for the default.
+        stored: how many records it is given before anything else.
+    """
+
+    def __init__(self, folder: Path, store: str | None = None, stored: int = STORED) -> None:
+        self._stored = stored
         self._log = folder / "log"
         self._file = folder / "auditord.yml"
         document: dict[str, object] = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}}
@@ -65,7 +72,7 @@ class Daemon:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
             self.pid, self.port = process.pid, self._port()
-            for begin in range(0, STORED, 3_000):
+            for begin in range(0, self._stored, 3_000):
                 status, _ = self.ask("POST", "/records", [record(f"old-{begin + each}") for each in range(3_000)])
                 assert status == 200
             yield self

@@ -46,7 +46,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Daemon, 
         make: Callable[[], str] = request.getfixturevalue("new_postgres_url")
         url = make()
     anyio.run(fill, url, RECORDS)
-    with Daemon(tmp_path, url).running() as running:
+    with Daemon(tmp_path, url, stored=0).running() as running:
         _rests(running, 600)  # all records are in the roll-ups
         yield running
 

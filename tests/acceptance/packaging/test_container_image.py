@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.json_objects import objects
+from tests.ports import free_port
 
 ROOT: Final = Path(__file__).parents[3]
 BASE: Final = "localhost/auditord-test-base"
@@ -40,10 +40,11 @@ def podman(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def built(tag: str) -> str:
-    """Build without any layer of an earlier build; the digests of what is in it, layer by layer."""
+    """Build without any layer of an earlier build; the digests of the base, and of all that is in it besides."""
     options = [
         "--quiet",
         "--no-cache",
+        "--layers=false",  # one for each instruction would take time, and stay behind
         "--isolation=chroot",
         "--network=host",
         "--format=docker",
@@ -69,17 +70,12 @@ def image() -> Generator[str, None, None]:
         podman("image", "rm", "--force", tag, f"{tag}-again", check=False)
 
 
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class Container:
     """A container that runs the daemon on a port of the host."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.url = f"http://127.0.0.1:{port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
 
     def run(self, image: str) -> None:
         environment = f"--env=AUDITORD_API__LISTEN={json.dumps([self.url.removeprefix('http://')])}"

@@ -16,6 +16,7 @@ import pytest
 
 import auditord
 from auditord.config.yaml_files import parse
+from tests.acceptance.packaging.rebuilding import with_what_is_fetched
 from tests.booted_debian import ROOTS, BootedDebian, booted_debian
 
 ROOT: Final = Path(__file__).parents[3]
@@ -60,14 +61,15 @@ pytestmark = [
 ]
 
 
-def built(folder: Path, release: str, umask: int = 0o022) -> Path:
+def built(folder: Path, release: str, *options: str | Path, umask: int = 0o022) -> Path:
     """The package, made by rpm/build with the Python of the release: here, or in the release's own root."""
-    command = [str(ROOT / "rpm/build"), "--deb", "--fast", "--python", PYTHONS[release], str(folder)]
+    always = ("--deb", "--fast", "--python", PYTHONS[release], "--work", folder / "work")
+    command: list[str | Path] = [ROOT / "rpm/build", *always, *options, folder]
     if not Path(PYTHONS[release]).exists():
         shared = [f"--bind-ro={path}" for path in (ROOT, *SETTINGS_OF_PIP) if path.exists()]
         shared += [f"--setenv={name}={value}" for name, value in os.environ.items() if name in VARIABLES_OF_PIP]
         inside = ["systemd-nspawn", "--quiet", f"--directory={ROOTS[release]}", "--volatile=overlay", "--register=no"]
-        command = [*inside, "--keep-unit", "--console=pipe", *shared, f"--bind={folder}", *command]
+        command = [*inside, "--keep-unit", "--console=pipe", *shared, f"--bind={folder.parent}", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.split()[-1])
@@ -99,7 +101,8 @@ def test_the_package_is_the_same_each_time_and_lives_its_whole_life_under_system
     for each in (packages, again, folder):
         each.mkdir()
     first = built(packages, release)
-    assert built(again, release, umask=0o077).read_bytes() == first.read_bytes()
+    options = with_what_is_fetched(packages / "work", again / "work")
+    assert built(again, release, *options, umask=0o077).read_bytes() == first.read_bytes()
     second = next_release(first, tmp_path / "next")
     shutil.copy(ROOT / "tests/services/slurm-up", packages)
     shutil.copy(ROOT / "tests/services/slurm-cluster", packages)

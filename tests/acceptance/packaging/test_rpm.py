@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import auditord
+from tests.acceptance.packaging.rebuilding import with_what_is_fetched
 from tests.scratch_root import PATH, ScratchRoot, scratch_root
 
 ROOT: Final = Path(__file__).parents[3]
@@ -63,9 +64,9 @@ JOBS: Final = "record_id,start_time,stop_time\n" + "".join(
 )
 
 
-def built(folder: Path, umask: int = 0o022) -> Path:
+def built(folder: Path, *options: str | Path, umask: int = 0o022) -> Path:
     """Make the package with rpm/build."""
-    command: list[str | Path] = [ROOT / "rpm/build", "--fast", "--work", folder / "work", folder]
+    command: list[str | Path] = [ROOT / "rpm/build", "--fast", "--work", folder / "work", *options, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.strip())
@@ -107,15 +108,15 @@ def facts(root: ScratchRoot, *paths: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.getuid() != 0, reason="a root of one's own needs root")
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs rpmbuild (tests/services/rpm-install)")
 def test_the_package_is_the_same_each_time_and_lives_its_whole_life(tmp_path: Path) -> None:
-    packages, folder = tmp_path / "packages", tmp_path / "root"
+    packages, folder, again = (tmp_path / name for name in ("packages", "root", "again"))
     packages.mkdir()
     folder.mkdir()
     first = built(packages)
-    assert built(tmp_path / "again", umask=0o077).read_bytes() == first.read_bytes()
+    options = with_what_is_fetched(packages / "work", again / "work")
+    assert built(again, *options, umask=0o077).read_bytes() == first.read_bytes()
     with scratch_root(folder, packages) as root:
         if root is None:
             pytest.skip("this kernel or container allows no overlay over /")
@@ -156,6 +157,12 @@ def test_what_packages_hold_is_what_the_project_needs() -> None:
     wanted = [Requirement(each) for each in needs]
     assert [str(each) for each in wanted if locked[each.name] not in each.specifier] == []
     assert len(re.findall(r"^[\w.-]+==.* \\\n +--hash=sha256:", text, re.MULTILINE)) == len(locked)
+
+
+def test_wheels_are_taken_from_a_folder_that_is_there(tmp_path: Path) -> None:
+    command = [ROOT / "rpm/build", "--wheels", tmp_path / "missing", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, f"build: {tmp_path}/missing is no folder\n")
 
 
 def installed_and_not_started(root: ScratchRoot) -> None:
