@@ -5,6 +5,7 @@ their ids identify them as the same records.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
@@ -120,12 +121,19 @@ class Writer(msgspec.Struct, frozen=True):
         Raises:
             AuditordError: the source or the store failed; the position is after the last stored page.
         """
-        position = file.read().position
-        async with aclosing(in_order(importer.pages(position), self._write)) as written:
-            async for page, _ in written:
-                position = page.position
-                file.write(Progressed(position))
-                advanced(len(page.records), page.fraction)
+        position, rollups = file.read().position, self.store.rollups
+        # Folding at the same time would take more of the database than the rows. It begins with the comparison, which
+        # only reads, and the daemon does the rest: answers do not wait for it.
+        limits, rollups.limits = rollups.limits, msgspec.structs.replace(rollups.limits, unread=sys.maxsize)
+        try:
+            async with aclosing(in_order(importer.pages(position), self._write)) as written:
+                async for page, _ in written:
+                    position = page.position
+                    file.write(Progressed(position))
+                    advanced(len(page.records), page.fraction)
+        finally:
+            rollups.limits = limits
+            rollups.wake()
         file.write(Progressed(position, written=True))
 
     async def _write(self, page: ImportPage) -> None:

@@ -138,18 +138,9 @@ _labels: Final[dict[int, tuple[Labels, bytes]]] = {}
 """Encoded labels by their ``id()``. The cache outlives a bulk, because the next one has many of the same labels."""
 
 
-def int8(number: int | None) -> bytes:
-    """Encode a field of type int8."""
-    return _NULL if number is None else _int8(8, number)
-
-
 def timestamptz(micros: int | None) -> bytes:
     """Encode a field of type timestamptz from microseconds since 1970."""
-    return int8(None if micros is None else micros - _TO_2000)
-
-
-def _int2_or_null(number: int | None) -> bytes:
-    return _NULL if number is None else _int2(2, number)
+    return _NULL if micros is None else _int8(8, micros - _TO_2000)
 
 
 def _text(text: str | None) -> bytes:
@@ -165,10 +156,19 @@ def _field(value: bytes) -> bytes:
     return _length(len(value)) + value
 
 
+_ENCODED: Final = {
+    "smallint": "(null if {0} is None else int2(2, {0}))",
+    "bigint": "(null if {0} is None else int8(8, {0}))",
+    "text": "text({0})",
+    "jsonb": "jsonb({0})",
+}
+"""Expressions for a field. Integers need no call, since components with a CPU time are encoded for every record."""
+
+
 def _fields_of(part: Part) -> Callable[..., bytes]:
-    encoded = [f"{each.type}({each.value})" for each in COLUMNS if each.part is part]
-    types = {"smallint": _int2_or_null, "bigint": int8, "text": _text, "jsonb": _jsonb}
-    return compile_function(f"b''.join(({', '.join(encoded)}))", part.value, **types)
+    encoded = [_ENCODED[each.type].format(each.value) for each in COLUMNS if each.part is part]
+    names = {"null": _NULL, "int2": _int2, "int8": _int8, "text": _text, "jsonb": _jsonb}
+    return compile_function(f"b''.join(({', '.join(encoded)}))", part.value, **names)
 
 
 _encode_labels: Final = _fields_of(Part.LABELS)

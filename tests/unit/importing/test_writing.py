@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from auditord.importing.writing import BadPosition, PositionFile, Progressed, in_order
-from auditord_hookspecs import ImportPage, ImportRow
+from auditord.importing.writing import BadPosition, PositionFile, Progressed, Writer, in_order
+from auditord.store import Provenance
+from auditord.store.opening import open_store
+from auditord.store.rollups.upkeep import FoldingLimits, Upkeep
+from auditord.testing import make_record
+from auditord_hookspecs import ImportPage, ImportRow, Table
 
 
 async def numbered(count: int) -> AsyncGenerator[ImportPage, None]:
@@ -51,6 +55,44 @@ async def test_a_fault_is_raised_in_its_place_and_nothing_goes_on_behind_it() ->
     with pytest.raises(ValueError, match="one"):
         await anext(pages)
     assert set(ended) == {"0", "2"}
+
+
+class Numbered:
+    """An importer of as many pages of one record."""
+
+    name = "numbers"
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    async def pages(self, position: str | None) -> AsyncGenerator[ImportPage, None]:
+        for number in range(int(position or 0), self._count):
+            yield ImportPage([make_record(f"job-{number}")], str(number + 1), 0.0, lambda _: ImportRow("", b""))
+
+    def remarks(self) -> list[str | Table]:
+        return []
+
+
+@pytest.mark.anyio
+async def test_nothing_is_folded_while_records_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    folded_after: list[int] = []
+    fold, folded_behind = Upkeep.fold, asyncio.Event()
+
+    async def note_fold(upkeep: Upkeep) -> None:
+        folded_after.append(len(written))
+        await fold(upkeep)
+        if len(written) == 50:
+            folded_behind.set()
+
+    monkeypatch.setattr(Upkeep, "fold", note_fold)
+    async with open_store(f"sqlite://{tmp_path}/records.db", counted_keys=()) as store, asyncio.timeout(60):
+        store.rollups.limits = eager = FoldingLimits(unread=1)
+        writer = Writer(store, Provenance(make_record("a").start_time), None, pytest.fail)
+        await writer.write_all(Numbered(50), PositionFile.of(tmp_path, "a"), lambda count, _: written.append(count))
+        await folded_behind.wait()
+    assert set(folded_after) <= {0, 50}
+    assert store.rollups.limits == eager
 
 
 def test_it_begins_at_the_beginning_and_goes_on_where_it_was(tmp_path: Path) -> None:
