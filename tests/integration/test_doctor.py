@@ -138,7 +138,7 @@ def test_files_of_another_user(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) 
     foreign = doctor.state / "spool.db-wal"
     foreign.touch()
     as_seen = os.stat_result((*foreign.stat()[:4], 4711, *foreign.stat()[5:]))
-    monkeypatch.setattr("auditord.storage._lstat", always(as_seen))
+    monkeypatch.setattr(Path, "lstat", always(as_seen))
     found = doctor.about("state_dir", "owners")
     assert (found["severity"], "spool.db-wal" in found["text"]) == ("failure", True)
     assert "chown -R" in found["remedy"]

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -24,7 +25,7 @@ from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
-from auditord.store.releasing import read_lake, read_released
+from auditord.store.releasing import read_released
 from auditord.store.rollups.scope import FEW_TO_SORT, Scope, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
@@ -39,7 +40,7 @@ from auditord.store.sqlite.dialect import (
 )
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
-from auditord.store.work import Work, as_json, atomic
+from auditord.store.work import Work, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
 
@@ -227,7 +228,8 @@ def has_none(connection: sqlite3.Connection, where: Condition) -> bool:
     Return False if the counts do not tell. No index has the values, so this saves a scan of all records. A key that is
     counted since records were released lacks those of them that have been recalled.
     """
-    if run(connection, read_lake()).released_in:
+    _, _, _, released_in, *_ = connection.execute(QUERIES["read_lake"]).fetchone()
+    if released_in:
         return False
     positions: Mapping[str, int] = dict(connection.execute(QUERIES["list_counted_keys"]).fetchall())
     return fold(where, lambda leaf: _is_unknown(connection, leaf, positions), any, all)
@@ -243,7 +245,9 @@ def _is_unknown(connection: sqlite3.Connection, leaf: Leaf, positions: Mapping[s
             return False
     if key not in positions or not all(map(can_be_there, values)):
         return False
-    if connection.execute(QUERIES["has_count"], {"key": key, "values": as_json(values)}).fetchone():
+    if connection.execute(
+        QUERIES["has_count"], {"key": key, "values": msgspec.json.encode(values).decode()}
+    ).fetchone():
         return False
     unread = run(connection, unread_values(key, positions[key], SqliteDialect()))
     return {value for value, _ in unread}.isdisjoint(values)

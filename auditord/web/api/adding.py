@@ -168,12 +168,21 @@ class AddHandler(RecordWriter):
         except UnreadableBody as error:
             raise Refused(415, str(error), parameter="Content-Encoding", handled=verdicts.handled) from error
         except TooLong as error:
-            remedy = "shorten the meta or components of this record: the limit of a record cannot be configured"
-            raise Refused(413, str(error), parameter="body", remedy=remedy, handled=verdicts.handled) from error
+            raise Refused(
+                413,
+                str(error),
+                parameter="body",
+                remedy="shorten the meta or components of this record: the limit of a record cannot be configured",
+                handled=verdicts.handled,
+            ) from error
         except BodyTooLarge as error:
-            remedy = "send fewer records at once, or raise api.max_body"
-            detail = f"the body is too large ({error}); the limit is {self.max_body} bytes"
-            raise Refused(413, detail, parameter="body", remedy=remedy, handled=verdicts.handled) from error
+            raise Refused(
+                413,
+                f"the body is too large ({error}); the limit is {self.max_body} bytes",
+                parameter="body",
+                remedy="send fewer records at once, or raise api.max_body",
+                handled=verdicts.handled,
+            ) from error
         except StoreUnavailable as error:
             log.warning("POST /api/v1/records: neither store nor spool can write (%s): check the disk", error)
             handled = counted(len(verdicts), "record was", "records were")

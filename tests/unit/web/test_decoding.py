@@ -118,6 +118,6 @@ async def test_other_members_may_be_there_more_than_once_or_not_at_all(text: byt
 
 @pytest.mark.parametrize("text", [PLAIN, OPEN.replace(b"{", NULLS, 1), PLAIN.replace(b"{", b'{"runtime":3600,', 1)])
 async def test_usual_records_are_read_once(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.web.requests._read", None)
+    monkeypatch.setattr("auditord.web.requests._refuse_in_record", None)
     decode_posted(text)
     await decode_array(b"[%b,%b]" % (text, text))

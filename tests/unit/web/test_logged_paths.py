@@ -38,6 +38,7 @@ def test_other_paths_are_logged_as_they_are() -> None:
         assert path_for_logs(make_mocked_request("GET", path)) == path
 
 
+@pytest.mark.anyio
 async def test_a_failed_read_is_logged_without_its_query(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_request: web.BaseRequest) -> Never:
         raise StoreUnavailable("away")
