@@ -160,7 +160,7 @@ def test_what_packages_hold_is_what_the_project_needs() -> None:
 
 
 def test_wheels_are_taken_from_a_folder_that_is_there(tmp_path: Path) -> None:
-    command = [ROOT / "rpm/build", "--wheels", tmp_path / "missing", tmp_path]
+    command: list[str | Path] = [ROOT / "rpm/build", "--wheels", tmp_path / "missing", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (1, f"build: {tmp_path}/missing is no folder\n")
 
