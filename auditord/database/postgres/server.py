@@ -390,16 +390,16 @@ class PreparedSelect:
         Raises:
             psycopg.Error: the statement failed.
         """
-        rows = await connection.wait(self._read(connection.pgconn, parameter, is_prepared=connection in self._prepared))
-        self._prepared.add(connection)
-        return rows
+        return await connection.wait(self._read(connection, parameter))
 
-    def _read(self, connection: PGconn, parameter: str, *, is_prepared: bool) -> PQGen[list[list[bytes | None]]]:
-        if not is_prepared:
-            connection.send_prepare(self._name, self._statement)
-            _require(ExecStatus.COMMAND_OK, (yield from execute(connection)))
-        connection.send_query_prepared(self._name, [parameter.encode()])
-        result = _require(ExecStatus.TUPLES_OK, (yield from execute(connection)))
+    def _read(self, connection: Connection, parameter: str) -> PQGen[list[list[bytes | None]]]:
+        server = connection.pgconn
+        if connection not in self._prepared:
+            server.send_prepare(self._name, self._statement)
+            _require(ExecStatus.COMMAND_OK, (yield from execute(server)))
+            self._prepared.add(connection)  # whatever becomes of its execution
+        server.send_query_prepared(self._name, [parameter.encode()])
+        result = _require(ExecStatus.TUPLES_OK, (yield from execute(server)))
         return [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
 
 

@@ -62,3 +62,12 @@ async def test_after_a_lost_connection_reading_works_again(new_postgres_url: Cal
                     break
                 except StoreUnavailable:
                     await asyncio.sleep(0)
+
+
+async def test_a_statement_whose_first_execution_failed_can_be_executed(postgres_url: str) -> None:
+    select = PreparedSelect("sleep", "SELECT pg_sleep($1::text::float)::text")
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as connection:
+        await connection.execute("SET statement_timeout = 50")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            await select.rows(connection, "60")
+        assert await select.rows(connection, "0") == [[b""]]
