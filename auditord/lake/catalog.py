@@ -321,9 +321,10 @@ class LakeFileIO(PyArrowFileIO):
             warehouse = urlparse(properties["warehouse"]).path  # the operator's, who may use links
             expected = Path(os.path.realpath(warehouse), os.path.relpath(parsed[2], warehouse))
             inside = os.path.realpath(parsed[2]) == str(expected)
-            with suppress(FileNotFoundError, NotADirectoryError):
-                mode = Path(parsed[2]).stat().st_mode
-                inside = inside and (S_ISREG(mode) or S_ISDIR(mode))
+            if inside:  # nothing behind a foreign link is touched
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    mode = Path(parsed[2]).stat().st_mode
+                    inside = S_ISREG(mode) or S_ISDIR(mode)
         if not inside or steps:
             raise LakeRefused(
                 f"The table of the lake {properties[_LOCATION]} refers to {location!r:.200}, which is not one of its "

@@ -62,7 +62,8 @@ class Work:
         Raises:
             StoreUnavailable: the query was interrupted already.
         """
-        self._interrupt, self._ended = interrupt, ended
+        self._ended = ended  # first, since another thread may interrupt at once
+        self._interrupt = interrupt
         if self._is_left:
             raise LakeUnavailable("The caller no longer waits for the answer.")
 

@@ -167,11 +167,14 @@ def named(table: LakeTable, where: str) -> Callable[[dict[str, Any]], object]:
     return edit
 
 
-@pytest.mark.parametrize("where", ["file:///etc/passwd", "{}/../../catalog.db", "{}/a/link", "http://127.0.0.1:1/x"])
+@pytest.mark.parametrize(
+    "where", ["file:///etc/passwd", "{}/../../catalog.db", "{}/a/link", "{}/a/far", "http://127.0.0.1:1/x"]
+)
 async def test_a_file_outside_of_the_table_is_refused(table: LakeTable, tmp_path: Path, where: str) -> None:
     folder = Path(table.location.removeprefix("file://")) / "a"
     folder.mkdir()
     (folder / "link").symlink_to("/etc/passwd")
+    (folder / "far").symlink_to("/" + "x" * 300)  # no system can look there
     change(table, named(table, where))
     with pytest.raises(LakeRefused, match="not one of its files"):
         await ask(table, tmp_path)
