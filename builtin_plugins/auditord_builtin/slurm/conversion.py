@@ -55,9 +55,9 @@ class Converter:
         sacct prints no nodes and no start. If slurmctld had considered the job, sacct prints the time of the
         cancellation as start and end (seen with Slurm 22.05).
         """
-        row, state = run.allocation, run.state
+        row = run.allocation
         try:
-            start, submitted, stop = parse_time(row["Start"]), parse_time(row["Submit"]), parse_time(row["End"])
+            state, start = run.state, parse_time(row["Start"])
             if start is None:
                 # If a run was requeued before the database had its start, its row never gets one (seen with Slurm
                 # 22.05), but its steps still have theirs.
@@ -73,16 +73,15 @@ class Converter:
                 return Skipped("revoked: ran on another cluster of the federation")
             if any(allowed.isdisjoint(read(row)) for allowed, read in self._filters):
                 return Skipped("filtered out")
-            return self._make_record(run, state, start, submitted, stop)
+            return self._make_record(run, state, start)
         except (InvalidRecord, KeyError) as error:
             missing = f"column {error} was not queried when the job was read; retry queries it again"
             raw = raw_of(run, steps_asked=self._reads_steps)
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
-    def _make_record(
-        self, run: Run, state: str, start: datetime | None, submitted: datetime | None, stop: datetime | None
-    ) -> Converted:
+    def _make_record(self, run: Run, state: str, start: datetime | None) -> Converted:
         config, row = self._config, run.allocation
+        submitted, stop = parse_time(row["Submit"]), parse_time(row["End"])
         if start is None:
             raise InvalidRecord(
                 f"the job had nodes ({row['NodeList']}), but sacct reports no start; its steps may have one, "

@@ -227,6 +227,12 @@ def test_jobs_are_filtered_and_counted(chosen: dict[str, list[str]], passes: boo
     assert isinstance(classified, Converted) if passes else classified == Skipped("filtered out")
 
 
+def test_a_job_that_is_filtered_out_may_have_a_time_that_cannot_be_read() -> None:
+    row = run(End="soon")
+    assert convert_run(config(job_filter={"user": ["bob"]}), row) == Skipped("filtered out")
+    assert isinstance(convert_run(config(), row), Quarantined)
+
+
 def test_deleted_users_and_groups_are_known_by_their_numbers() -> None:
     meta = produced(convert_run(config(), run(User="", Group="4294967294"))).record.meta
     assert meta == {
