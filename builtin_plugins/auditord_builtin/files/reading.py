@@ -283,7 +283,7 @@ class _Reader:
         while text and len(records) < _RECORDS and number < last and self.file.tell() < end:
             text, lines = self._read_row()
             if len(text) > _LONGEST:
-                hint = f" in {lines} lines: is a quote not closed?" if lines > 1 else ""
+                hint = f" in {lines} lines: is a quote not closed? The folder done has all of them" if lines > 1 else ""
                 self._reject(number + 1, text[:_LONGEST], f"the row has more than {_LONGEST} bytes{hint}")
             elif text.strip():
                 try:
@@ -298,7 +298,7 @@ class _Reader:
                 "and more invalid lines: the folder quarantine of the results has all of them, under the file's name"
             )
             raw = {"file": self.name, "lines": part.position.more}
-            part.outcomes.add(Quarantined(f"{self.name}:more:{digest}", raw, f"{reason}name"))
+            part.outcomes.add(Quarantined(f"{self.name}:more:{digest}", raw, reason))
         part.position = replace(part.position, offset=self.file.tell(), line=number, whole=not text)
 
     def _read_row(self) -> tuple[bytes, int]:
@@ -308,10 +308,12 @@ class _Reader:
         """
         piece, row, lines, opened = b"\n", bytearray(), 0, True
         while piece and (opened or not piece.endswith(b"\n")):
-            starts = piece.endswith(b"\n")
+            last = piece[-1:]
             piece = self.file.readline(_LONGEST)
-            lines += starts and bool(piece)
-            opened = self.header is not None and leaves_quote_open(piece, opened=opened and bool(row))
+            lines += last == b"\n" and bool(piece)
+            # In the middle of a line, a quote begins a field only behind a comma.
+            text = piece if last in {b"\n", b","} else b" " + piece
+            opened = self.header is not None and leaves_quote_open(text, opened=opened and bool(row))
             if len(row) <= _LONGEST:
                 row += piece
         return bytes(row), lines

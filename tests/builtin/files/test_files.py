@@ -192,6 +192,15 @@ async def test_a_quote_that_is_not_closed_takes_the_lines_after_it(drop: DropFol
     assert drop.tree() == {"done": ["a.csv"], "quarantine": ["a.csv"]}
 
 
+async def test_a_quote_in_the_middle_of_a_long_row_opens_nothing(drop: DropFolder) -> None:
+    long = "a-0,2026-01-02T03:04:05Z,,,SITE,".ljust(1 << 20, "x") + '"x,,,\n'  # read in two pieces
+    drop.put("a.csv", CSV + long + "a-3,2026-01-02T03:04:05Z,,,SITE,,,,\n")
+    at = context(drop)
+    assert ids(await run(config(drop), at)) == ["a-1", "a-2", "a-3"]
+    [bad] = [each for batch in at.kept for each in batch.quarantined]
+    assert (bad.raw["line"], "bytes" in bad.reason) == (4, True)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([",", '"', '""', "a", "\n", ',"', '",', '"\n']), max_size=30))
 def test_rows_end_where_the_csv_module_ends_them(pieces: list[str]) -> None:
