@@ -301,7 +301,7 @@ BETWEEN_PAUSES: Final = 100
 
 
 class Bulk:
-    """Records that are added in one transaction. Their rows are made lazily, and only once.
+    """Records that are added in one transaction. Their rows are made lazily, and kept.
 
     So the database can be busy with some rows while the next ones are made. Records are told apart by their ``id()``.
 

@@ -109,6 +109,8 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk)
     if isinstance(changes, Bulk):
         if changes.are_distinct and await _succeeds(_add_bulk(connection, changes)):
             return [Verdict.ADDED] * len(changes)
+        async for _ in changes.parts(changes.records):  # with pauses; the plan would make all of them at once
+            pass
         return await run(connection, add_bulk(changes))
     new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) == len(changes) and await _succeeds(_add(connection, list(new.values()))):

@@ -255,7 +255,7 @@ def find_rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     if query.window is not None:
         return None
     scope = yield from compute(partial(scope_of, query, (yield from list_sets())))
-    if scope is not None and any(scope.periods_in_zones()):  # else no day belongs to two periods
+    if scope is not None and any(scope.periods_in_zones()):  # a day may belong to two of them
         scope = yield from compute(partial(scope.within, *(yield from days_with_cells())))
     if scope is None:
         return None
