@@ -197,8 +197,8 @@ MAX_RECORD_SIZE: Final = 2 << 20
 """AUDITOR's limit for the size of a record in bytes. A typical job has a few hundred."""
 
 _values: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_IGNORED: Final = b'"runtime":'
-_OPTIONAL: Final = (b'"start_time"', b'"stop_time"', b'"meta"')
+_IGNORED: Final = "runtime"
+_OPTIONAL: Final = ("start_time", "stop_time", "meta")
 _RECORD: Final = ("record_id", "start_time", "stop_time", "components", "meta")
 _COMPONENT: Final = ("name", "amount", "scores")
 _SCORE: Final = ("name", "value")
@@ -248,23 +248,31 @@ def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> No
 
 
 def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
-    """Return whether JSON has only those colons that its records, components, scores and times need at least."""
+    """Return whether JSON has only those colons that its records, components, scores and times need at least.
+
+    ``{"record_id":"a","start_time":"2026-01-01T00:00:00Z","stop_time":null,"components":[],"meta":null}`` needs seven:
+    five of members, and two of the only time. Another colon may be that of a repeated member.
+    """
     count = 0
     for record in records:
         if record.meta is None or record.stop_time is None or record.start_time is None:
             if len(records) > 1:
                 return all(map(_is_plain, map(bytes, _values.decode(text)), zip(records)))
             values = (record.start_time, record.stop_time, record.meta)
-            # Empty members may be omitted. A name in another place of the text can hide an omitted member.
-            if not all(name in text for name, value in zip(_OPTIONAL, values, strict=True) if value is None):
-                return False
+            for name, value in zip(_OPTIONAL, values, strict=True):
+                # An omitted member lacks a colon, which a repeated one could make up for. A label can have its name.
+                if value is None and (name in (record.meta or ()) or f'"{name}":'.encode() not in text):
+                    return False
             count += _IN_TIME * ((record.stop_time is not None) + (record.start_time is not None) - 2)
         count += _IN_RECORD + len(record.meta or ()) + len(_COMPONENT) * len(record.components)
         for component in record.components:
             if component.scores:
                 count += len(_SCORE) * len(component.scores)
     colons = text.count(b":")
-    return colons == count or colons == count + text.count(_IGNORED)
+    if colons == count:
+        return True
+    ignored = text.count(f'"{_IGNORED}":'.encode()) - sum(_IGNORED in (record.meta or ()) for record in records)
+    return colons == count + ignored
 
 
 def _refuse_in_record(record: _Object, place: str) -> None:

@@ -102,6 +102,25 @@ async def test_a_member_that_is_there_twice_is_refused(old: bytes, new: bytes, p
 
 
 @pytest.mark.parametrize(
+    ("component", "rest"),
+    [
+        (b"meta", b'"stop_time":null'),
+        (b"Cores", b'"meta":{"a":["stop_time"]}'),
+        (b"Cores", b'"meta":{"stop_time":["a"]}'),
+        (b"Cores", b'"stop_time":null,"meta":{"runtime":["a"]}'),
+    ],
+)
+async def test_no_name_hides_a_member_that_is_there_twice(component: bytes, rest: bytes) -> None:
+    twice = b'{"record_id":"b","start_time":"2026-01-01T00:00:00Z",%b,' % rest
+    twice += b'"components":[{"name":"%b","amount":1,"amount":9,"scores":[]}]}' % component
+    with pytest.raises(InvalidRecord, match="`amount` more than once"):
+        decode_posted(twice)
+    with pytest.raises(InvalidRecord, match=r"`amount` more than once - at `\$\[1\]"):
+        await decode_array(b"[%b,%b]" % (PLAIN, twice))
+    decode_posted(twice.replace(b'"amount":1,', b""))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         PLAIN.replace(b'"meta":{', b'"meta":{"name":["b"],'),  # AUDITOR takes the last one, as well
