@@ -72,7 +72,7 @@ async def test_the_keys_of_an_issuer(tmp_path: Path) -> None:
     async with issuer() as url:
         found = await findings(jwt.check, jwt_config(url))
         assert [(each.subject, each.severity) for each in found] == [("jwt", Severity.OK), ("keys", Severity.OK)]
-        assert found[1].text == f"{url} has 2 keys for signatures"
+        assert found[1].text == f"{url} has 3 keys for signatures"
         other = await fault(jwt.check, jwt_config(f"{url}/"))
         assert "names another issuer" in other.text
     assert (await fault(jwt.check, jwt_config(url))).subject == "keys"
