@@ -166,8 +166,8 @@ async def open_authorisation(
         opened: dict[str, Authenticate] = {}
         for name, config in enabled.items():
             context = HostAuthenticatorContext(name, kind_of(config), now, state_dir=configuration.state_dir)
-            opening = hooks.kinds.authenticators[kind_of(config)].open(config, context)
             try:
+                opening = hooks.kinds.authenticators[kind_of(config)].open(config, context)
                 opened[name] = await stack.enter_async_context(opening)
             except (ValueError, OSError) as error:
                 raise ConfigurationError(f"authenticators.{name} cannot be opened: {error}") from error

@@ -49,6 +49,13 @@ NOW = datetime(2026, 11, 22, 15, tzinfo=UTC)
 PAGE = files("auditord.web.page")
 
 
+@pytest.mark.parametrize(
+    "name", ["component[Cores][gte]", "component%5BCores%5D%5Bgte%5D", "component%5BCores%5D[gte]"]
+)
+def test_a_filter_keeps_its_key_however_its_brackets_are_written(name: str) -> None:
+    assert read_view(f"{name}=8").query(UTC) == "component[Cores][gte]=8"
+
+
 def test_a_view_is_its_url() -> None:
     filters = "meta[k][c][]=v+w&component[Cores][gte]=8"
     view = read_view(f"measure=jobs&by=user&group=a%26b&from=2026-01-01&to=2026-01-31&{filters}")
