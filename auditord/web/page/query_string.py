@@ -293,11 +293,11 @@ def read_view(query: str, path: str = USAGE) -> View:
             raise InvalidQuery(f"'{name[:60]}' is too long", name[:60])
         if name in API_FILTERS:
             if value:  # as links have it: lists without indices, so that one more value can be added
-                ((_, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
-                is_list = name == "meta" and len(inner) in {2, 3} and inner[1] != "absent"
+                ((parsed, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
+                is_list = parsed == "meta" and len(inner) in {2, 3} and inner[1] != "absent"
                 keys = [*inner[:2], ""] if is_list else inner
                 brackets = "".join([f"[{quote(each, safe='')}]" for each in keys])
-                conditions.append(f"{name}{brackets}={quote_plus(value)}")
+                conditions.append(f"{parsed}{brackets}={quote_plus(value)}")
         elif name not in taken:
             of_others = any(name in others for others in TAKES.values())
             text = f"this page takes no '{name}'" if of_others else f"there is no parameter '{name[:60]}'"
