@@ -4,7 +4,6 @@ import base64
 import binascii
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -57,9 +56,12 @@ def check_tokens(section: Section, now: datetime) -> Iterator[Finding]:
         parts = latest(secret).split(".")
         if len(parts) != _PARTS:
             continue
-        with suppress(binascii.Error, ValueError):
+        try:
             text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-            yield _finding(path, msgspec.json.decode(text, type=_Claims), now)
+            claims = msgspec.json.decode(text, type=_Claims)
+        except (binascii.Error, ValueError):
+            continue
+        yield _finding(path, claims, now)
 
 
 def _finding(path: OptionPath, claims: _Claims, now: datetime) -> Finding:
