@@ -397,7 +397,7 @@ class PreparedSelect:
         if connection not in self._prepared:
             server.send_prepare(self._name, self._statement)
             _require(ExecStatus.COMMAND_OK, (yield from execute(server)))
-            self._prepared.add(connection)  # whatever becomes of its execution
+            self._prepared.add(connection)  # also if its execution fails
         server.send_query_prepared(self._name, [parameter.encode()])
         result = _require(ExecStatus.TUPLES_OK, (yield from execute(server)))
         return [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
