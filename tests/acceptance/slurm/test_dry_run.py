@@ -39,7 +39,8 @@ def test_beside_a_bar_on_a_terminal_the_records_go_where_they_are_sent_with_thei
 
 
 def test_on_the_terminal_they_are_whole_lines_without_a_bar_between(tmp_path: Path) -> None:
-    site = Site(tmp_path, **replay(), meta=[])
+    options: dict[str, Any] = {**replay(), "meta": []}
+    site = Site(tmp_path, **options)
     shown, _ = on_terminal([str(PROGRAM), "collect", "slurm", "--dry-run", "--config", str(site.file)])
     announced, *lines, last = shown.splitlines()
     assert announced == f"dry run by the configuration in {site.file}"

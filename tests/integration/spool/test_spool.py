@@ -604,7 +604,8 @@ async def test_a_row_that_this_version_cannot_read_blocks_nothing(tmp_path: Path
 
 async def test_a_full_disk_loses_nothing_and_moves_no_checkpoint(tmp_path: Path, clock: Clock) -> None:
     async with Spool.opened(tmp_path, clock) as spool:
-        await spool._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40").fetchall())
+        database = spool._database  # pyright: ignore[reportPrivateUsage] # no option limits its size
+        await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40").fetchall())
         await spool.enqueue("slurm", Batch([record("first")], checkpoint="before"), ["local"])
         big = Batch([record(f"r{n}", meta={"text": ("x" * 256,) * 4}) for n in range(300)], checkpoint="after")
         with pytest.raises(StoreUnavailable, match=r"spool\.db.*no room"):
