@@ -1,4 +1,4 @@
-"""Find options that select nothing: columns that no sacct has, and entries of lists that are in no row.
+"""Find options that select nothing: columns that sacct does not have, and entries of lists that are in no row.
 
 Such an option costs no error where its component is optional, but every record lacks the figure.
 """
@@ -50,7 +50,10 @@ _COLUMNS: Final = (
     *("TRESUsageOutMin", "TRESUsageOutMinNode", "TRESUsageOutMinTask", "TRESUsageOutTot", "UID", "User", "UserCPU"),
     *("WCKey", "WCKeyID", "WorkDir"),
 )
-"""The fields that ``sacct --helpformat`` lists in any version since 20.11."""
+"""Fields of sacct: all that ``sacct --helpformat`` of version 22.05 lists, and some of other versions.
+
+Other versions may have more, so an unknown column is only remarked on.
+"""
 
 
 def remark(config: JobsConfig) -> list[str]:
@@ -61,7 +64,7 @@ def remark(config: JobsConfig) -> list[str]:
         if column.lower() not in known:
             likely = get_close_matches(column.lower(), known, n=1)
             hint = f"did you mean {known[likely[0]]}? " if likely else ""
-            remarks.append(f"no known version of sacct has a column {column}: {hint}sacct --helpformat lists them")
+            remarks.append(f"sacct may have no column {column}: {hint}sacct --helpformat lists those of your version")
     for index, rule in enumerate(config.components):
         name = (rule.sub_key or "").partition(":")[0]
         likely = [] if name in _TRES else get_close_matches(name.lower(), _TRES, n=1, cutoff=0.8)

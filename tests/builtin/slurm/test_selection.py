@@ -83,7 +83,7 @@ def test_a_column_that_no_sacct_has_is_remarked_on_with_the_nearest() -> None:
     assert remarks is not None
     peak = {"name": "MaxRSS", "key": "MaxRRS", "key_type": "Size", "optional": True}
     [told] = remarks(config(components=[{"name": "Cores", "key": "NCPUS"}, peak]))
-    assert told.startswith("no known version of sacct has a column MaxRRS: did you mean MaxRSS?")
+    assert told.startswith("sacct may have no column MaxRRS: did you mean MaxRSS?")
     for rule in ({"key": "Partitions"}, {"template": "{Cluster}/{Partitions}"}):
         [told] = remarks(config(meta=[{"name": "queue", **rule, "key_type": "String"}]))
         assert "did you mean Partition?" in told
