@@ -6,6 +6,7 @@ See :class:`auditord.database.database.Batcher`.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from auditord.database.database import Batcher, Waiting, make_failed
@@ -21,6 +22,34 @@ _LINGER: Final = 0.005
 """Seconds for which an idle connection is kept, since clients that get their answers often send the next change at
 once, and getting a connection costs as much as some changes. The time is no longer than a transaction, so the
 connection is as unlikely to break as during one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lingering:
+    """A connection that waits for more work.
+
+    Args:
+        more: is told whether to look for work, or to give the connection back.
+        is_busy: whether a caller uses it.
+        was_used: whether one has used it since the alarm was set.
+    """
+
+    connection: Connection
+    more: "asyncio.Future[bool]"
+    is_busy: bool = False
+    was_used: bool = False
+
+    def tire(self) -> None:
+        """Give the connection back, unless it was used since the alarm was set: then set another one."""
+        if self.is_busy or self.was_used:
+            self.was_used = False
+            self.more.get_loop().call_later(_LINGER, self.tire)
+        else:
+            self.wake(False)  # noqa: FBT003 there is no more
+
+    def wake(self, more: bool) -> None:  # noqa: FBT001 a future's result
+        if not self.more.done():
+            self.more.set_result(more)
 
 
 class Batches(Generic[J]):
@@ -49,7 +78,7 @@ class Batches(Generic[J]):
         self._at_once = at_once
         self._batcher: Batcher[J] = Batcher(ids_of, lambda change: isinstance(change, Bulk))
         self._workers: set[asyncio.Task[None]] = set()
-        self._lingering: list[asyncio.Future[bool]] = []
+        self._lingering: list[_Lingering] = []
         self._has_gathered = False
         """True while a transaction makes gathered changes."""
         self._closed = False
@@ -63,6 +92,27 @@ class Batches(Generic[J]):
             self._employ()
         return outcome
 
+    async def read(self, job: J) -> Any:  # Any: see submit
+        """Do a job that changes nothing, and return its outcome. If it is cancelled, so is the statement.
+
+        If a connection waits for work, the caller's task uses it: to wake another one, and to be woken by it, would
+        take as long as reading a record.
+        """
+        if self._closed or not self._lingering or self._lingering[-1].more.done():  # done: it is about to be given back
+            return await self.submit(job)
+        lingering, goes_on = self._lingering.pop(), False
+        lingering.is_busy = lingering.was_used = True
+        try:
+            (outcome,) = await self._make(lingering.connection, [job])
+            goes_on = not self._closed
+        finally:
+            lingering.is_busy = False
+            if goes_on and not self._can_take():
+                self._lingering.append(lingering)
+            else:
+                lingering.wake(goes_on)
+        return outcome
+
     async def close(self) -> None:
         """Finish all submitted changes, and refuse further ones."""
         self._closed = True
@@ -71,7 +121,7 @@ class Batches(Generic[J]):
 
     def _employ(self) -> None:
         if self._lingering:
-            _wake(self._lingering.pop(), True)  # noqa: FBT003 if its alarm is due right now, another takes its place
+            self._lingering.pop().wake(True)  # noqa: FBT003 if its alarm is due right now, another takes its place
         elif len(self._workers) < self._at_once:
             worker = asyncio.get_running_loop().create_task(self._work())
             self._workers.add(worker)
@@ -87,7 +137,7 @@ class Batches(Generic[J]):
         try:
             async with self._connect() as connection:
                 connected = True
-                while (batch := self._take()) or await self._linger():
+                while (batch := self._take()) or await self._linger(connection):
                     if batch and not await self._change(connection, batch):
                         break
         except BaseException as error:
@@ -107,20 +157,20 @@ class Batches(Generic[J]):
     def _can_take(self) -> bool:
         return self._batcher.can_take(only_alone=self._has_gathered)
 
-    async def _linger(self) -> bool:
+    async def _linger(self, connection: Connection) -> bool:
         """Wait a short time for more changes. Return whether to look for some."""
         if self._closed:
             return False
         loop = asyncio.get_running_loop()
-        more: asyncio.Future[bool] = loop.create_future()
-        self._lingering.append(more)
-        alarm = loop.call_later(_LINGER, _wake, more, False)  # noqa: FBT003 it takes no names
+        lingering = _Lingering(connection, loop.create_future())
+        self._lingering.append(lingering)
+        alarm = loop.call_later(_LINGER, lingering.tire)
         try:
-            return await more
+            return await lingering.more
         finally:
             alarm.cancel()
             with suppress(ValueError):  # _employ has already removed it
-                self._lingering.remove(more)
+                self._lingering.remove(lingering)
 
     async def _change(self, connection: Connection, batch: Sequence[Waiting[J]]) -> bool:
         """Make changes and settle them. Return False if the connection should no longer be used."""
@@ -144,8 +194,3 @@ class Batches(Generic[J]):
         for waiting in batch:
             waiting.outcome = error
         self._batcher.settle(batch)
-
-
-def _wake(worker: "asyncio.Future[bool]", more: bool) -> None:  # noqa: FBT001 call_later takes no names
-    if not worker.done():
-        worker.set_result(more)

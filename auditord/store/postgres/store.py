@@ -58,6 +58,7 @@ _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
 )
 
+_GET_DOCUMENT: Final = PreparedSelect("get_document", QUERIES["get_document"].replace("%(id)s", "$1"))
 _GET_DOCUMENTS: Final = PreparedSelect("get_documents", QUERIES["get_documents"].replace("%(ids)s", "$1"))
 
 _FEW_TO_SORT: Final = 100_000
@@ -180,7 +181,7 @@ class PostgresRecordStore(RecordStore):
     async def get(self, record_id: str) -> bytes | None:
         if not can_be_there(record_id):  # the server would refuse it, and with it all that share the statement
             return None
-        found: _Found = await self._lookups.submit(record_id)
+        found: _Found = await self._lookups.read(record_id)
         return await super().get(record_id) if found.is_released else found.document
 
     @override
@@ -296,7 +297,10 @@ class PostgresRecordStore(RecordStore):
 
     async def _look_up(self, connection: Connection, ids: Sequence[str]) -> Sequence[_Found]:
         with translate_errors(self._server.where, reading=True), limit_time(connection, ANSWER_WITHIN):
-            rows = await _GET_DOCUMENTS.rows(connection, as_json(ids))
+            if len(ids) == 1:
+                rows = await _GET_DOCUMENT.rows(connection, ids[0])
+            else:
+                rows = await _GET_DOCUMENTS.rows(connection, as_json(ids))
         found = {record_id: _Found(document, release is not None) for record_id, document, release in rows}
         return [found.get(each.encode(), _Found()) for each in ids]
 

@@ -221,3 +221,94 @@ async def test_closing_finishes_what_was_submitted() -> None:
     assert [each.result() for each in waiting] == [True] * 3
     with pytest.raises(StoreUnavailable):
         await batches.submit(stop("a"))
+
+
+async def test_reads_one_after_the_other_use_the_connection_that_waits_for_more() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 1, ids_of)
+    for name in "abc":
+        assert await batches.read(stop(name)) is True
+        await turns()
+    assert (database.transactions, database.connections) == ([["a"], ["b"], ["c"]], 1)
+
+
+async def test_what_arrives_during_a_read_gathers_for_the_next_statement() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 1, ids_of)
+    assert await batches.read(stop("a")) is True
+    await turns()
+    database.going.clear()
+    reads = [asyncio.ensure_future(batches.read(stop(name))) for name in "bcd"]
+    await turns()
+    assert database.transactions == [["a"], ["b"]]
+    database.going.set()
+    assert await asyncio.gather(*reads) == [True] * 3
+    assert (database.transactions, database.connections) == ([["a"], ["b"], ["c", "d"]], 1)
+
+
+async def test_a_read_that_failed_or_was_cancelled_gives_the_connection_back() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 1, ids_of)
+    assert await batches.read(stop("a")) is True
+    await turns()
+    database.fault = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await batches.read(stop("b"))
+    async with asyncio.timeout(10):
+        await database.given_back.wait()
+    database.fault = None
+    assert await batches.read(stop("c")) is True
+    await turns()
+    database.going.clear()
+    leaving = asyncio.ensure_future(batches.read(stop("d")))
+    await turns()
+    staying = asyncio.ensure_future(batches.read(stop("e")))
+    await turns()
+    leaving.cancel()
+    database.going.set()
+    assert await staying is True
+    assert leaving.cancelled()
+    assert (database.transactions, database.connections) == ([["a"], ["b"], ["c"], ["d"], ["e"]], 3)
+
+
+async def test_reads_at_any_moment_meet_no_connection_that_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.store.postgres.batches._LINGER", 0.0)  # its alarm rings in the next turn of the loop
+    in_use = 0
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[Connection, None]:
+        nonlocal in_use
+        in_use += 1
+        try:
+            yield cast("Connection", None)
+        finally:
+            in_use -= 1
+
+    async def make(_: Connection, reads: Sequence[Change | Bulk]) -> Sequence[object]:
+        for _turn in range(5):
+            await asyncio.sleep(0)
+            assert in_use == 1
+        return [True] * len(reads)
+
+    batches = Batches(connect, make, 1, ids_of)
+    for count in range(100):
+        assert await batches.read(stop("a")) is True
+        await turns(count % 10)
+
+
+async def test_closing_waits_for_a_read() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 1, ids_of)
+    assert await batches.read(stop("a")) is True
+    await turns()
+    database.going.clear()
+    reading = asyncio.ensure_future(batches.read(stop("b")))
+    await turns()
+    closing = asyncio.ensure_future(batches.close())
+    await turns()
+    assert not closing.done()
+    database.going.set()
+    await closing
+    assert await reading is True
+    with pytest.raises(StoreUnavailable):
+        await batches.read(stop("c"))
