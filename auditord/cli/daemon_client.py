@@ -27,6 +27,7 @@ from auditord_hookspecs.wording import counted
 T = TypeVar("T")
 
 NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
+NAME_THE_CA: Final = "name the CA of its certificate with --ca FILE, or in the variable SSL_CERT_FILE"
 _AT_ONCE: Final = 500
 
 LONGEST_LINE: Final = 64 << 20
@@ -240,6 +241,8 @@ class DaemonClient:
                 raise DaemonError(f"{answered}: this is not the API of an auditord") from error
             remedy = "" if problem.remedy is None else f": {problem.remedy}"
             raise DaemonError(f"{problem.detail.rstrip('.') if remedy else problem.detail}{remedy}") from error
+        except http.CertificateUntrusted as error:
+            raise DaemonError(f"{error}; {NAME_THE_CA}") from error
         except http.HttpError as error:
             raise DaemonError(f"{NO_ANSWER}: {error}") from error
 

@@ -23,6 +23,7 @@ from auditord.cli.record_listing import (
 from auditord.cli.tables import new_table, print_table
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.wording import counted
 
 
 @click.group(
@@ -101,7 +102,7 @@ async def _print_differences(form: str) -> None:
                 head = ["", "", ""]
     if form == "table":
         print_table(table)
-        say(f"{count} differences", err=True)
+        say(counted(count, "difference", "differences"), err=True)
 
 
 def _flatten(text: bytes) -> dict[str, str]:

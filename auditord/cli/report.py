@@ -290,8 +290,9 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
 
 @asynccontextmanager
 async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, None]":
-    from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
+    from auditord.cli.daemon_client import NAME_THE_CA, explain_unauthenticated  # noqa: PLC0415 only to query a server
     from auditord.client import AsyncClient, ConnectionFailed, Refused, Tls  # noqa: PLC0415 aiohttp, the same
+    from auditord_hookspecs.http import CertificateUntrusted  # noqa: PLC0415 the same
 
     url = options.url or ""
     token = None if options.token_file is None else options.token_file.read_text().strip()
@@ -304,7 +305,9 @@ async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, Non
         raise explain_unauthenticated(url, has_token=token is not None) from error
     except ConnectionFailed as error:  # its text begins with the request, whose URL contains the whole query
         reason = str(error).partition(": ")[2].removeprefix("cannot connect: ")
-        raise DaemonError(f"no answer from {url}: {reason.removeprefix(f'{urlsplit(url).netloc}: ')}") from error
+        reason = reason.removeprefix(f"{urlsplit(url).netloc}: ")
+        remedy = f"; {NAME_THE_CA}" if isinstance(error.__cause__, CertificateUntrusted) else ""
+        raise DaemonError(f"no answer from {url}: {reason}{remedy}") from error
 
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]

@@ -205,7 +205,11 @@ def test_no_records_make_no_figures(site: Site) -> None:
     ("arguments", "remedy"),
     [
         (("top", "--filter", "alice"), "is not LABEL=VALUE"),
-        (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "--to must be later than --from"),
+        (
+            ("top", "--from", "2026-02-01", "--to", "2026-01-01"),
+            "--to (2026-01-01T00:00+00:00) must be later than --from (2026-02-",
+        ),
+        (("audit", "--from", "2999-01-01"), "must be later than --from (2999-01-01T00:00+00:00)"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
         (("report", "usage", "--period", "this-year", "--from", "2026-01-01"), "give --period, or --from and --to"),
