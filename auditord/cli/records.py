@@ -74,12 +74,14 @@ def records_command(  # Any: click's values
     if differences:
         run_async(_print_differences, chosen["form"])
     else:
-        run_async(_export, query, source, export_of(**chosen), url)
+        run_async(_export, query, source, chosen["form"], export_of(**chosen, url=url), url)
 
 
-async def _export(query: RecordQuery, source: Literal["store", "lake"], export: Export, url: str | None) -> None:
+async def _export(
+    query: RecordQuery, source: Literal["store", "lake"], form: str, export: Export, url: str | None
+) -> None:
     async with stream_records(query, source, url) as records:
-        await write_records(records, query, export)
+        await write_records(records, query, form, export)
 
 
 async def _print_differences(form: str) -> None:
