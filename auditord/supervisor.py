@@ -285,6 +285,7 @@ def _serving(
         reads=reads,
         lake=runtime.storage.lake if configuration.lake.is_there else None,
         refused_hosts=runtime.health.refused_hosts,
+        labels=configuration.labels.model_dump(),
         daemon=make_daemon_handlers(
             actions,
             status,

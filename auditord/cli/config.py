@@ -191,6 +191,9 @@ def _print_changes(found: "Reloaded", installation: Installation, output: str) -
             say(f"{each.option}: removed (kind {each.running['kind']})")
         elif is_list(each.running) and is_list(each.written):
             _print_changed_items(each.option, each.running, each.written)
+        elif (each.running is None and is_section(each.written)) or (each.written is None and is_section(each.running)):
+            whole, sign = (each.written, "+") if each.running is None else (each.running, "-")
+            say(f"{each.option}: {sign} {json.dumps(_drop_unset(whole))}")
         else:
             say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
     for run in found.runs:

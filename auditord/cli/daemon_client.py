@@ -16,8 +16,17 @@ from anyio import to_thread
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
+from auditord.reporting import LabelKeys
 from auditord.web.api import changes
-from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage
+from auditord.web.api.shapes import (
+    DOCUMENT_PATH,
+    LABELS,
+    HealthReport,
+    Instances,
+    QuarantinedInput,
+    QuarantineEntry,
+    QuarantinePage,
+)
 from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.http import HttpAnswer, HttpStatusError, NoHttpAnswer
@@ -28,6 +37,7 @@ T = TypeVar("T")
 
 NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
 _AT_ONCE: Final = 500
+_LARGEST_DOCUMENT: Final = 4 << 20
 
 LONGEST_LINE: Final = 64 << 20
 """Bytes above which a line of a stream cannot be an auditord's, as ``MAX_OBJECT_BYTES`` for other servers."""
@@ -43,6 +53,16 @@ class _Line(msgspec.Struct, frozen=True):
     reason: str = ""
     report: RunReport | None = None
     audit: AuditReport | None = None
+
+
+class _Info(msgspec.Struct, frozen=True):
+    labels: LabelKeys = msgspec.field(default=LabelKeys(), name=LABELS)
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """The part of ``/openapi.json`` that is read here."""
+
+    info: _Info = _Info()
 
 
 class Requests(Protocol):
@@ -124,6 +144,20 @@ class DaemonClient:
         with self._daemon_errors():
             answer = await self._client.request("GET", self._url + path)
             return _decode(answer.body if answer.status in also else _raise_for_status(answer).body, shape)
+
+    async def labels(self) -> LabelKeys:
+        """Return the labels that the server calls site, group and user; the default ones if it does not say."""
+        body = bytearray()
+        with self._daemon_errors(), suppress(HttpStatusError):  # AUDITOR has no such path
+            async with self._client.stream("GET", f"{self._url}{DOCUMENT_PATH}") as answer:
+                async for chunk in answer:
+                    body += chunk
+                    if len(body) > _LARGEST_DOCUMENT:
+                        raise DaemonError(f"{self._url}{DOCUMENT_PATH} has no end: is the server an auditord?")
+        try:
+            return msgspec.json.decode(body, type=_Document).info.labels
+        except msgspec.DecodeError:
+            return LabelKeys()
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
@@ -240,6 +274,9 @@ class DaemonClient:
                 raise DaemonError(f"{answered}: this is not the API of an auditord") from error
             remedy = "" if problem.remedy is None else f": {problem.remedy}"
             raise DaemonError(f"{problem.detail.rstrip('.') if remedy else problem.detail}{remedy}") from error
+        except http.CertificateUntrusted as error:
+            remedy = "name the CA of its certificate with --ca FILE, or in the variable SSL_CERT_FILE"
+            raise DaemonError(f"{error}; {remedy}") from error
         except http.HttpError as error:
             raise DaemonError(f"{NO_ANSWER}: {error}") from error
 

@@ -65,11 +65,7 @@ def url_option(command: F) -> F:
         ca: Path | None,
         **chosen: Any,  # Any: the same
     ) -> Any:  # Any: the same
-        refuse_without_url(url, token_file, ca)
-        meta = click.get_current_context().meta
-        if token_file is not None:
-            meta[_HEADERS] = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
-        meta[_CA] = ca
+        note_server(url, token_file, ca)
         return command(*arguments, url=url, **chosen)
 
     add_url = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
@@ -77,12 +73,16 @@ def url_option(command: F) -> F:
     return add_url(token_file_option(ca_option(wrapper)))  # type: ignore[return-value]
 
 
-def refuse_without_url(url: str | None, token_file: Path | None, ca: Path | None) -> None:
-    """Raise UsageError if an option has no use without a server, or with another kind of URL."""
+def note_server(url: str | None, token_file: Path | None, ca: Path | None) -> None:
+    """Note token and CA for :func:`daemon_at`; raise UsageError if one has no use without such a URL."""
     if token_file is not None and (url is None or not url.startswith(_HTTP)):
         raise click.UsageError("--token-file needs --url with http:// or https://")
     if ca is not None and (url is None or not url.startswith("https://")):
         raise click.UsageError("--ca needs --url with https://")
+    meta = click.get_current_context().meta
+    if token_file is not None:
+        meta[_HEADERS] = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+    meta[_CA] = ca
 
 
 @asynccontextmanager

@@ -13,13 +13,15 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import click
+from msgspec.structs import astuple
 
 from auditord.cli.daemons import daemon_at
 from auditord.cli.frame import config_paths
-from auditord.cli.installation import load_configuration, load_place, utc_now
+from auditord.cli.installation import load_configuration, load_place, run_async, utc_now
 from auditord.cli.option_types import INSTANT, SPAN, split_pair
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import plain_place
+from auditord.reporting import LabelKeys
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decode_pages
 from auditord.store.store import RecordStore
@@ -43,6 +45,7 @@ Export: TypeAlias = Callable[[AsyncIterator[Record], TextIO], Awaitable[int]]
 
 COMPONENT_COLUMNS: Final = (*TOTALS, *HELD, "TotalCPU", "MaxRSS")
 META_COLUMNS: Final = (("site_id", "site"), ("group_id", "group"), ("user_id", "user"))
+"""The meta keys of site, group and user, each with its older name."""
 CSV_COLUMNS: Final = (
     *("record_id", "start_time", "stop_time", "runtime"),
     *(names[0] for names in META_COLUMNS),
@@ -51,8 +54,24 @@ CSV_COLUMNS: Final = (
 )
 
 
-def tabulate(records: Iterable[Record]) -> Table:
+async def ask_labels(url: str) -> LabelKeys:
+    """Return the labels that the server calls site, group and user."""
+    async with daemon_at(url) as daemon:
+        return await daemon.labels()
+
+
+def label_keys(url: str | None) -> LabelKeys:
+    """Return the labels that the server at a URL calls site, group and user; without a URL, those of this host."""
+    if url is not None:
+        return run_async(ask_labels, url)
+    if plain_place(config_paths(), os.environ, needed=("labels",)) is None:
+        return load_configuration().labels.keys()
+    return LabelKeys()
+
+
+def tabulate(records: Iterable[Record], keys: LabelKeys) -> Table:
     """Return a table of a few records."""
+    wanted = [names if key == names[0] else (key,) for key, names in zip(astuple(keys), META_COLUMNS, strict=True)]
     table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
     for column in table.columns[-2:]:
         column.right = True
@@ -61,7 +80,7 @@ def tabulate(records: Iterable[Record]) -> Table:
         cores = compute_held_amount(record, "Cores")
         table.add_row(
             record.record_id,
-            *(first_value(record, names) for names in META_COLUMNS),
+            *(first_value(record, names) for names in wanted),
             f"{record.start_time:%Y-%m-%d %H:%M:%S}",
             runtime,
             "" if cores is None else f"{float(cores):.2f}".removesuffix(".00"),
@@ -69,9 +88,9 @@ def tabulate(records: Iterable[Record]) -> Table:
     return table
 
 
-async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
+async def write_table(records: AsyncIterator[Record], out: TextIO, keys: LabelKeys) -> int:
     """Print a table and return the number of rows. It is built in memory, so it is meant for few records."""
-    table = tabulate([record async for record in records])
+    table = tabulate([record async for record in records], keys)
     print_table(table, out)
     return table.row_count
 
@@ -132,12 +151,8 @@ def first_value(record: Record, names: Sequence[str]) -> str:
     return ""
 
 
-EXPORTS: Final[Mapping[str, Export]] = {
-    "table": write_table,
-    "json": write_json,
-    "ndjson": write_ndjson,
-    "csv": write_csv,
-}
+_TABLE: Final = "table"
+EXPORTS: Final[Mapping[str, Export]] = {"json": write_json, "ndjson": write_ndjson, "csv": write_csv}
 
 
 def condition(
@@ -176,13 +191,10 @@ def condition(
         queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
     ]
     if meta:
-        from auditord.reporting import LabelKeys  # noqa: PLC0415 needed only here
-
-        pairs, keys = [key_and_value(text) for text in meta], LabelKeys()
+        pairs = [key_and_value(text) for text in meta]
         # As in reports, site, group and user stand for the configured labels; other names are keys themselves.
-        is_configurable = url is None and any(key in LabelKeys.__struct_fields__ for key, _ in pairs)
-        if is_configurable and plain_place(config_paths(), os.environ, needed=("labels",)) is None:
-            keys = load_configuration().labels.keys()
+        is_named = any(key in LabelKeys.__struct_fields__ for key, _ in pairs)
+        keys = label_keys(url) if is_named else LabelKeys()
         conditions += [queries.MetaContains(keys.key(key), value) for key, value in pairs]
     conditions += [queries.IdEquals(record_id)] if record_id is not None else []
     conditions += [queries.IsOpen()] if only_open else []
@@ -287,7 +299,7 @@ _OPTIONS: Final = (
         type=click.IntRange(min=0),
         help=f"The maximum number of records; default for a table: {TABLE_LIMIT}.",
     ),
-    click.option("--output", "form", type=click.Choice(list(EXPORTS)), default="table", show_default=True),
+    click.option("--output", "form", type=click.Choice([_TABLE, *EXPORTS]), default=_TABLE, show_default=True),
     click.option(
         "--escape-formulas/--no-escape-formulas",
         default=True,
@@ -306,19 +318,21 @@ def query_of(  # Any: click's values
     *, sort: str, descending: bool, limit: int | None, form: str, **chosen: Any
 ) -> RecordQuery:
     """Return the query for the options."""
-    cut = TABLE_LIMIT if form == "table" and limit is None else limit
+    cut = TABLE_LIMIT if form == _TABLE and limit is None else limit
     return RecordQuery(condition(**chosen), Order(_SORT[sort], descending), cut)
 
 
-def export_of(*, form: str, escape_formulas: bool, **_: Any) -> Export:  # Any: click's values
+def export_of(*, form: str, escape_formulas: bool, url: str | None, **_: Any) -> Export:  # Any: click's values
     """Return the function that writes the records in the chosen form."""
+    if form == _TABLE:
+        return partial(write_table, keys=label_keys(url))
     verbatim = form == "csv" and not escape_formulas
     return partial(write_csv, shown=lambda cell: cell) if verbatim else EXPORTS[form]
 
 
-async def write_records(records: AsyncIterator[Record], query: RecordQuery, export: Export) -> None:
+async def write_records(records: AsyncIterator[Record], query: RecordQuery, form: str, export: Export) -> None:
     """Write records to standard output; a table ends with their number."""
-    is_table = export is write_table
+    is_table = form == _TABLE
     count = await export(records, sys.stdout if is_table else output())
     sys.stdout.flush()
     if is_table:

@@ -23,6 +23,7 @@ from auditord.cli.record_listing import (
 from auditord.cli.tables import new_table, print_table
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.wording import counted
 
 
 @click.group(
@@ -73,12 +74,14 @@ def records_command(  # Any: click's values
     if differences:
         run_async(_print_differences, chosen["form"])
     else:
-        run_async(_export, query, source, export_of(**chosen), url)
+        run_async(_export, query, source, chosen["form"], export_of(**chosen, url=url), url)
 
 
-async def _export(query: RecordQuery, source: Literal["store", "lake"], export: Export, url: str | None) -> None:
+async def _export(
+    query: RecordQuery, source: Literal["store", "lake"], form: str, export: Export, url: str | None
+) -> None:
     async with stream_records(query, source, url) as records:
-        await write_records(records, query, export)
+        await write_records(records, query, form, export)
 
 
 async def _print_differences(form: str) -> None:
@@ -101,7 +104,7 @@ async def _print_differences(form: str) -> None:
                 head = ["", "", ""]
     if form == "table":
         print_table(table)
-        say(f"{count} differences", err=True)
+        say(counted(count, "difference", "differences"), err=True)
 
 
 def _flatten(text: bytes) -> dict[str, str]:

@@ -12,21 +12,19 @@ from functools import partial, wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 from click.core import ParameterSource
 from msgspec.structs import fields, replace
 
-from auditord.cli.daemons import ca_option, refuse_without_url, token_file_option
+from auditord.cli.daemons import ca_option, note_server, token_file_option
 from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE, parse_filters, split_pair
-from auditord.cli.record_listing import open_lake, open_records
+from auditord.cli.record_listing import ask_labels, open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
-from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN
 from auditord.reporting.periods import PERIODS
@@ -208,14 +206,16 @@ def query_report(
     then: str | None = None,
 ) -> Answered:
     """Query the sums and make the report."""
-    refuse_without_url(options.url, options.token_file, options.ca)
+    note_server(options.url, options.token_file, options.ca)
     among = parse_filters(options.among)
     wanted = Question(measures, by, unit, filters=options.filters, score=options.score, among=among, then=then)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
         question = replace(
-            _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+            _in_zone(wanted, options, options.zone or UTC_NAME),
+            co2_per_kwh=_intensity(options.co2_per_kwh),
+            keys=run_async(ask_labels, options.url),
         )
         return Answered(make_report(question, _print_snapshot(run_async(_ask_server, question.query(), options))), ())
     place = plain_place(config_paths(), os.environ, needed=("labels", "lake", "pledges", "ui"))
@@ -291,7 +291,7 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
 @asynccontextmanager
 async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, None]":
     from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
-    from auditord.client import AsyncClient, ConnectionFailed, Refused, Tls  # noqa: PLC0415 aiohttp, the same
+    from auditord.client import AsyncClient, Refused, Tls  # noqa: PLC0415 aiohttp, the same
 
     url = options.url or ""
     token = None if options.token_file is None else options.token_file.read_text().strip()
@@ -302,9 +302,6 @@ async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, Non
         if error.status != HTTPStatus.UNAUTHORIZED:
             raise
         raise explain_unauthenticated(url, has_token=token is not None) from error
-    except ConnectionFailed as error:  # its text begins with the request, whose URL contains the whole query
-        reason = str(error).partition(": ")[2].removeprefix("cannot connect: ")
-        raise DaemonError(f"no answer from {url}: {reason.removeprefix(f'{urlsplit(url).netloc}: ')}") from error
 
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]

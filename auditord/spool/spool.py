@@ -371,6 +371,10 @@ class Spool:
         """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
         return await self._database.write(tables.note_enabled, kinds, self._now())
 
+    async def enabled_since(self) -> Mapping[str, datetime]:
+        """Return since when each enabled plugin has been enabled without interruption."""
+        return await self._database.read(tables.enabled_since)
+
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
         """Return the last runs of every instance that has run, the newest first."""
         return await self._database.read(tables.last_runs)

@@ -12,8 +12,8 @@ from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.storage import LOCAL, select_enabled
 from auditord.tasks.instances import when
-from auditord.tasks.runs import latest_tick
-from auditord_hookspecs import hookimpl
+from auditord.tasks.runs import first_tick, latest_tick
+from auditord_hookspecs import PluginConfig, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted, span
 
@@ -47,7 +47,7 @@ async def _check_runs(
         yield Finding(Severity.OK, "spool", "it does not exist yet: the daemon creates it")
         return
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
-        statistics, runs = await spool.statistics(), await spool.last_runs()
+        statistics, runs, enabled = await spool.statistics(), await spool.last_runs(), await spool.enabled_since()
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
     senders = {*select_enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
     for sender, queue in statistics.queues.items():
@@ -65,11 +65,18 @@ async def _check_runs(
             if config.enabled:
                 kind = getattr(hooks.kinds, section)[kind_of(config)]
                 last = next(iter(runs.get(name, ())), None)
-                yield _check_last_run(name, last, when(config, kind.interval), now())
+                waits = isinstance(config, PluginConfig) and not config.run_at_start
+                since = enabled.get(name) if waits else None
+                yield _check_last_run(name, last, when(config, kind.interval), since, now())
 
 
-def _check_last_run(name: str, last: LastRun | None, times: timedelta | str, now: datetime) -> Finding:
+def _check_last_run(
+    name: str, last: LastRun | None, times: timedelta | str, enabled: datetime | None, now: datetime
+) -> Finding:
+    """Check when an instance ran; ``enabled`` is the time from which ticks count for a plugin."""
     if last is None:
+        if enabled is not None and (first := first_tick(times, enabled, now)) is not None:
+            return Finding(Severity.OK, name, f"it is new; its first run begins at {first:%Y-%m-%d %H:%M} UTC")
         return Finding(
             Severity.WARNING, name, "it has never run", "check whether the daemon is running, and read its log"
         )
@@ -81,7 +88,7 @@ def _check_last_run(name: str, last: LastRun | None, times: timedelta | str, now
         due = now - OVERDUE * times
     else:  # the tick before the last one
         due = latest_tick(times, (latest_tick(times, now) or now - _EVER) - _MOMENT) or now - _EVER
-    if ended < due:
+    if (ended if enabled is None else max(ended, enabled)) < due:
         text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
         return Finding(
             Severity.WARNING, name, text, "check with auditord status whether the daemon is running, or a run hangs"

@@ -1,7 +1,7 @@
 """The HTTP server: its parts, routes and lifecycle, from bound sockets to the last answer."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,12 +22,12 @@ from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import plain_text
 from auditord.web.api.adding import AddHandler
-from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.handlers import DaemonHandlers, DataHandlers, WireHandlers
 from auditord.web.api.lake_source import Lake, hide_lake, lake_source
 from auditord.web.api.operation import all_routes, open_routes
 from auditord.web.api.records import RecordHandlers
+from auditord.web.api.shapes import DOCUMENT_PATH
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
@@ -80,6 +80,7 @@ async def serve(
     reads: Reads | None = None,
     lake: Lake | None = None,
     refused_hosts: set[str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our API on every address of ``api.listen``; yield the URLs once they work.
 
@@ -99,6 +100,7 @@ async def serve(
         reads: reads the records; None for the store of ``ingest``.
         lake: the records of the lake; None if there is none.
         refused_hosts: receives the host names for which requests were refused.
+        labels: the meta keys behind the names site, group and user, for clients; None if they are not known.
 
     Raises:
         ConfigurationError: an address cannot be bound.
@@ -120,7 +122,7 @@ async def serve(
         ReadHandlers(records, answers),
         MonitoringHandlers(ingest, registry),
     )
-    document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
+    document = Route("GET", DOCUMENT_PATH, answering(described, labels or {}), Permission.READ)
     paged = _no_page
     if page is not None:
         paged = partial(page_routes, page, records, ingest.store, answers, lake=source, now=now)

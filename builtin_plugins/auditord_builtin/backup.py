@@ -41,7 +41,12 @@ async def back_up(config: BackupConfig, context: PluginContext) -> None:
 
 
 KIND: Final = PluginKind(
-    name="backup", config=BackupConfig, run=back_up, interval=timedelta(days=1), timeout=timedelta(hours=12)
+    name="backup",
+    config=BackupConfig,
+    run=back_up,
+    interval=timedelta(days=1),
+    timeout=timedelta(hours=12),
+    effect=lambda config: f"makes a backup in {config.folder} and keeps the newest {config.keep}",
 )
 
 

@@ -65,7 +65,8 @@ class ReadBy(click.ParamType[T]):
 def check_period(start: datetime | None, stop: datetime | None, options: tuple[str, str] = ("--from", "--to")) -> None:
     """Raise click's UsageError if a period between the values of two options is empty; None has no bound."""
     if start is not None and stop is not None and stop <= start:
-        raise click.UsageError(f"{options[1]} must be later than {options[0]}")
+        end, begin = stop.isoformat(timespec="minutes"), start.isoformat(timespec="minutes")
+        raise click.UsageError(f"{options[1]} ({end}) must be later than {options[0]} ({begin})")
 
 
 _DUMB: Final = ("dumb", "unknown")

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
+from auditord.hooks import load_hooks
 from auditord.testing import EPOCH, FakeCommandContext, FakePluginContext, FakeSenderContext, make_record
 from auditord_builtin import local, open_records, run_metrics
 from auditord_builtin.local import LocalConfig
@@ -113,3 +114,7 @@ def test_the_command_prints_records_as_json() -> None:
     host = FakeCommandContext({"open": ("open_records", OpenRecordsConfig())}, FakePluginContext(stored=[open_for(9)]))
     done = CliRunner().invoke(open_records_command, ["--output", "json"], obj=host)
     assert [(each["record_id"], each["stop_time"]) for each in json.loads(done.stdout)] == [("drone", None)]
+
+
+def test_every_plugin_but_open_records_says_what_its_run_may_do() -> None:
+    assert [name for name, kind in load_hooks([]).kinds.plugins.items() if kind.effect is None] == ["open_records"]

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
@@ -28,7 +28,17 @@ from auditord.store.opening import open_store
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
 from auditord_builtin.access.tokens import TokenFile, new_token
-from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Context, Quarantined, Record, RunConfig, hookimpl
+from auditord_hookspecs import (
+    Batch,
+    CollectorContext,
+    CollectorKind,
+    Context,
+    Quarantined,
+    Record,
+    RunConfig,
+    RunReport,
+    hookimpl,
+)
 from auditord_hookspecs.checks import Finding, Severity
 from tests.host_certificates import Authority
 
@@ -335,12 +345,8 @@ def test_records_of_the_future(doctor: Doctor) -> None:
 def enqueue(doctor: Doctor, sender: str, age: timedelta) -> None:
     """Queue a record for a sender, and quarantine a job."""
 
-    async def work() -> None:
-        async with Spool.opened(doctor.state, lambda: NOW - age) as spool:
-            await spool.enqueue("jobs", Batch([make_record()], [Quarantined("1", {}, "no start")]), [sender])
-
-    with own(doctor.state):
-        anyio.run(work)
+    batch = Batch([make_record()], [Quarantined("1", {}, "no start")])
+    in_spool(doctor, age, lambda spool: spool.enqueue("jobs", batch, [sender]))
 
 
 def test_a_queue_whose_sender_is_not_configured_any_more(doctor: Doctor) -> None:
@@ -348,6 +354,49 @@ def test_a_queue_whose_sender_is_not_configured_any_more(doctor: Doctor) -> None
     found = doctor.about("daemon", "queue")
     assert (found["severity"], found["text"].partition(",")[0]) == ("warning", "1 entry waits for central")
     assert found["remedy"].startswith("no sender of this name is enabled")
+
+
+def in_spool(doctor: Doctor, age: timedelta, work: Callable[[Spool], Awaitable[object]]) -> None:
+    """Use the spool as a daemon did some time ago."""
+
+    async def run() -> None:
+        async with Spool.opened(doctor.state, lambda: NOW - age) as spool:
+            await work(spool)
+
+    with own(doctor.state):
+        anyio.run(run)
+
+
+def enable(spool: Spool) -> Awaitable[object]:
+    return spool.note_enabled({"old_jobs": "open_records"})
+
+
+@pytest.mark.parametrize(
+    ("when", "age", "severity"),
+    [
+        ({"interval": "1d"}, timedelta(hours=20), "ok"),
+        ({"interval": "1d"}, timedelta(hours=25), "warning"),
+        ({"schedule": f"0 0 {(NOW + 3 * DAY).day} * *"}, 2 * DAY, "ok"),
+        ({"interval": "1d", "run_at_start": True}, timedelta(hours=20), "warning"),
+    ],
+)
+def test_a_plugin_that_waits_for_its_first_tick_is_well(
+    doctor: Doctor, when: Mapping[str, Any], age: timedelta, severity: str
+) -> None:
+    doctor.sections = {"plugins": {"old_jobs": {"kind": "open_records", **when}}}
+    in_spool(doctor, age, enable)
+    found = doctor.about("daemon", "old_jobs")
+    assert found["severity"] == severity
+    assert ("its first run begins at" in found["text"]) == (severity == "ok")
+
+
+def test_a_plugin_that_was_enabled_again_is_not_overdue(doctor: Doctor) -> None:
+    doctor.sections = {"plugins": {"old_jobs": {"kind": "open_records", "interval": "1d"}}}
+    report = RunReport("old_jobs", "open_records", NOW - 50 * DAY, timedelta(seconds=1))
+    in_spool(doctor, 50 * DAY, lambda spool: spool.record_run(report))
+    assert doctor.about("daemon", "old_jobs")["severity"] == "warning"
+    in_spool(doctor, timedelta(hours=1), enable)
+    assert doctor.about("daemon", "old_jobs")["severity"] == "ok"
 
 
 def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:

@@ -94,7 +94,7 @@ def metrics() -> Iterator[str]:
 def routes() -> Iterator[str]:
     """Each route, with its parameters, answers and permission; each member of what is asked and answered."""
     yield from re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", text_of("routes"), re.MULTILINE)
-    document = describe(list_operations(API))
+    document = describe(list_operations(API), {})
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             name = f"{method.upper()} {path}"

@@ -12,12 +12,11 @@ from aiohttp import web
 from auditord import __version__
 from auditord.web.answers import json_answer
 from auditord.web.api.handlers import API, WIRE
+from auditord.web.api.shapes import DOCUMENT_PATH, LABELS
 from auditord.web.dispatch import Handler
 from auditord.web.operations import Operation, Shape, list_operations
 from auditord.web.problem_shapes import Problem
 from auditord.web.problems import PROBLEM
-
-PATH: Final = "/openapi.json"
 
 DESCRIPTION: Final = """\
 Accounting of computing resources: the records of jobs, and the state of the daemon that keeps them.
@@ -30,6 +29,8 @@ Without the permission the answer is 401 or 403, also for paths that do not exis
 records gets an API in which the others do not exist. If the daemon has no authenticators, it offers calls that act, and
 the raw input of the quarantine, on its control socket only (`curl --unix-socket …/control.sock
 http://localhost/api/v1/…`, as root or the daemon's user); elsewhere they answer 403.
+
+`x-labels` in `info` names the labels (meta keys) that this server calls site, group and user.
 
 At the root the same server speaks AUDITOR's protocol for AUDITOR's own clients: `POST /record`, `PUT /record`,
 `POST /records` (all or nothing), `GET /record/{record_id}`, `GET /records?…` (consecutive objects without a
@@ -84,8 +85,8 @@ _LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": 
 _REF: Final = "#/components/schemas/{name}"
 
 
-def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
-    """Return the OpenAPI document of calls."""
+def describe(operations: Iterable[Operation], labels: Mapping[str, str]) -> Mapping[str, Any]:  # Any: JSON
+    """Return the OpenAPI document of calls; ``labels`` are the meta keys behind the names site, group and user."""
     known = list(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in known:
@@ -125,7 +126,7 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
             each["description"] = words[member]
     return {
         "openapi": "3.1.0",
-        "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION},
+        "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION, LABELS: labels},
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}, {"certificate": []}],
         "paths": paths,
@@ -136,10 +137,10 @@ def describe(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
     }
 
 
-def answering(operations: Iterable[Operation]) -> Handler:
+def answering(operations: Iterable[Operation], labels: Mapping[str, str]) -> Handler:
     """Return a handler that answers with the document. It is generated at the first request."""
     known = list(operations)
-    document = cache(lambda: json_answer(describe(known)))
+    document = cache(lambda: json_answer(describe(known, labels)))
 
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
         return document()
@@ -167,7 +168,7 @@ _BEGINNING: Final = """\
 | request | permission | |
 |---|---|---|"""
 _OWN: Final = f"""\
-| `GET {PATH}` | read | the calls below, for programs |
+| `GET {DOCUMENT_PATH}` | read | the calls below, for programs |
 
 ## auditord's own
 """

@@ -1,7 +1,7 @@
 """The shapes of requests and responses of ``/api/v1``, from which ``/openapi.json`` is generated."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,10 @@ from auditord.web.problem_shapes import doc
 from auditord_hookspecs import records
 from auditord_hookspecs.records import Component
 from auditord_hookspecs.wire import format_time
+
+DOCUMENT_PATH: Final = "/openapi.json"
+LABELS: Final = "x-labels"
+"""The member of ``info`` in the document with the labels that the server calls site, group and user."""
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """A time in UTC, with ``Z``."""

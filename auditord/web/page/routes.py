@@ -24,8 +24,8 @@ from auditord.store.lake import REMEDY, LakeUnavailable
 from auditord.store.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.answers import plain_text
-from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.lake_source import LakeSource
+from auditord.web.api.shapes import DOCUMENT_PATH
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.page.figures import Charts, Figures

@@ -1,6 +1,7 @@
 """Import the configuration of AUDITOR's APEL plugin, and the files of an APEL client."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from configparser import RawConfigParser
 from typing import Any, Final, NamedTuple
@@ -39,6 +40,7 @@ _CLIENT_DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("enabled", "dir_location", "interval", "gap_start", "gap_end"), _ALWAYS),
         **dict.fromkeys(("include_vos", "exclude_vos"), _BY_SITE),
         "send_ur": "messages are in APEL's text format",
+        "dict_benchmark_type": "messages name the benchmark of each row: see summary_message and benchmarks",
         "type": "see message_type",
     },
     "ssm": {"enabled": "the plugin sends its messages itself"},
@@ -116,7 +118,8 @@ _NO_LOCAL_JOBS: Final = (
 )
 _SINCE: Final = (
     "publish_since is missing: set it to the first instant of the first month that this daemon will publish; the "
-    "client publishes all earlier months"
+    "client publishes all earlier months\n"
+    "ce is missing, so messages call the CE UNKNOWN: set it, for example, to HTCONDOR-CE or ARC"
 )
 _SITE: Final = "the site's name in GOCDB, and its site ids in records (see sites of the collector)"
 _VO: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_vo"}}
@@ -172,7 +175,7 @@ def _import_client(result: ConfigImport, files: Document) -> set[tuple[str, str]
         scores = ", ".join(
             f"{{name: {spec.type}, value: {spec.value}}}" + (f" for {spec.host}" if spec.host else "") for spec in specs
         )
-        remark = f"in the collector, add to Cores: scores: [{scores}]"
+        remark = f"in the collector, add to Cores: scores: [{scores}]{_tell_queues(specs)}"
         result.put("benchmarks", benchmarks, f"see collectors.{_SLURM}.components" if is_slurm else remark)
         options = ("spec_type", "spec_value", *(f"manual_spec{number + 1}" for number in range(len(specs))))
         used |= {("spec_updater", option) for option in options}
@@ -215,9 +218,10 @@ def _import_parser(result: ConfigImport, files: Document) -> set[tuple[str, str]
         grid = {"name": name, "only_if": {"key": _COMMENT, "matches": "voms"}}
         collector.put("sites", [grid, {"name": "local"}], _GRID_JOBS)
     collector.put("meta", [labels, *_OTHER_LABELS], _SLURM_LABELS)
-    scores = _make_scores(_read_specs(files.get("spec_updater", {})))
+    specs = _read_specs(files.get("spec_updater", {}))
+    scores = _make_scores(specs)
     cores = {"name": "Cores", "key": "NCPUS", **({"scores": scores} if scores else {})}
-    collector.put("components", [cores, *_OTHER_COMPONENTS], _SCORED if scores else _NO_SPEC)
+    collector.put("components", [cores, *_OTHER_COMPONENTS], f"{_SCORED}{_tell_queues(specs)}" if scores else _NO_SPEC)
     result.include(collector)
     return used
 
@@ -281,14 +285,26 @@ def _check_spec(option: str, name: str, value: str) -> str:
 def _make_scores(specs: Sequence[_Spec]) -> list[dict[str, Any]]:  # Any: YAML
     """Return the rules for scores. If the CEs differ, a rule recognises its CE by the comments of its jobs."""
     given = [spec for spec in specs if spec.value != "VALUE"]
-    hosts = [rf"\b{re.escape(spec.host)}\b" for spec in given if spec.host]
+    names = {spec.host: rf"(?<![\w.-]){re.escape(spec.host)}(?![\w.-])" for spec in given if spec.host}
     rules: list[dict[str, Any]] = []  # Any: YAML
     for spec in given:
-        matches = rf"\b{re.escape(spec.host)}\b" if spec.host else f"^(?!.*({'|'.join(hosts)}))"
+        matches = names.get(spec.host, f"^(?!.*({'|'.join(names.values())}))")
         only = {} if len({spec[1:] for spec in given}) == 1 else {"only_if": {"key": _COMMENT, "matches": matches}}
         rule = {"name": spec.type, "value": float(spec.value), **only}
         rules += [] if rule in rules else [rule]
     return rules
+
+
+def _tell_queues(specs: Sequence[_Spec]) -> str:
+    """Return a remark on CEs whose queues have different benchmarks, since comments do not name the queue."""
+    hosts = Counter(host for host, *_ in dict.fromkeys(specs) if host)
+    several = [host for host, count in hosts.items() if count > 1]
+    if not several:
+        return ""
+    return (
+        f"\nthe queues of {', '.join(several)} have different benchmarks, which these rules do not tell apart: give "
+        "them an only_if with the queue instead (Slurm: {key: Partition, matches: '^long$'})"
+    )
 
 
 def _is_true(given: Document, option: str) -> bool:

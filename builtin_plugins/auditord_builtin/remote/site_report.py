@@ -102,4 +102,5 @@ KIND: Final = PluginKind(
     interval=timedelta(minutes=1),
     timeout=timedelta(minutes=5),
     needs=lambda _: ("Cores",),
+    effect=lambda config: f"reports the sums of {counted(config.days, 'day')} to {config.url}",
 )

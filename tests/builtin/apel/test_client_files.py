@@ -51,6 +51,7 @@ def test_the_three_files_make_one_plugin() -> None:
     assert config.site.publish_since is None
     for said in (
         "publish_since is missing",
+        "ce is missing",
         "see collectors.slurm.components",
         "These sites, meta and components replace those of an earlier file",
         "unloader.exclude_vos: no counterpart",
@@ -101,10 +102,22 @@ def test_benchmarks_that_differ_go_by_the_computing_element(tmp_path: Path) -> N
     file = changed(tmp_path, "spec_type = HEPSPEC", f"{SPECS}spec_type = HEPSPEC")
     _, config = imported([file, *FILES[1:]])
     assert [each.type for each in config.benchmarks] == ["HEPscore23", "hepspec"]
-    found = {name: scores_of(collected([file, *FILES[1:]], COMMENT % name)) for name in ("ce1", "ce2", "ce22", "ce3")}
-    local = {"HEPSPEC": 11.7}
-    assert found == {"ce1": {"HEPscore23": 12.4}, "ce2": {"HEPscore23": 9.5}, "ce22": local, "ce3": local}
-    assert scores_of(collected([file, *FILES[1:]], "")) == local
+    names = ("ce1", "ce2", "ce22", "ce3", "arc-ce1", "ce2.sub")
+    found = {name: scores_of(collected([file, *FILES[1:]], COMMENT % name)) for name in names}
+    known = {"ce1": {"HEPscore23": 12.4}, "ce2": {"HEPscore23": 9.5}}
+    assert found == {name: known.get(name, {"HEPSPEC": 11.7}) for name in names}
+    assert scores_of(collected([file, *FILES[1:]], "")) == {"HEPSPEC": 11.7}
+
+
+@pytest.mark.parametrize("second", ["HEPscore23,9.5", "HEPSPEC,12.4"])
+def test_queues_of_one_computing_element_with_different_benchmarks_are_told(tmp_path: Path, second: str) -> None:
+    queues = f"manual_spec1 = ce1:9619/slurm-long,HEPscore23,12.4\nmanual_spec2 = ce1:9619/slurm-gpu,{second}\n"
+    file = changed(tmp_path, "spec_type = HEPSPEC", f"{queues}spec_type = HEPSPEC")
+    for files in ([file, *FILES[1:]], [file, FILES[2]]):
+        text, _ = imported(files)
+        assert text.count("the queues of ce1 have different benchmarks") == 1
+    same = changed(tmp_path, "spec_type = HEPSPEC", f"{queues.replace(second, 'HEPscore23,12.4')}spec_type = HEPSPEC")
+    assert "different benchmarks" not in imported([same, *FILES[1:]])[0]
 
 
 def test_the_jobs_of_a_computing_element_have_its_labels_and_others_another_site() -> None:
@@ -167,7 +180,10 @@ def test_a_sender_speaks_ams_unless_it_says_otherwise(tmp_path: Path, protocol: 
 
 
 def test_an_option_that_the_client_does_not_know_is_named(tmp_path: Path) -> None:
-    text = import_files([changed(tmp_path, "withhold_dns", "withold_dns")], load_hooks([]).kinds)
+    text = import_files(
+        [changed(tmp_path, "withhold_dns", "dict_benchmark_type = x\nwithold_dns")], load_hooks([]).kinds
+    )
+    assert "unloader.dict_benchmark_type: messages name the benchmark of each row" in text
     assert "unloader.withold_dns: the APEL client does not know this option and ignored it; a typing error?" in text
 
 

@@ -209,7 +209,11 @@ def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_with_ca_or_by_the_
             assert asked.exit_code == 0, (asked.output, asked.exception)
             useless = command_line.run(*words, *trusted)
             assert (useless.exit_code, "--ca needs --url with https://" in useless.stderr) == (2, True)
-        status = [sys.executable, "-m", "auditord", "status", "--url", daemon.url]
-        for variables, code in (({}, 3), ({"SSL_CERT_FILE": str(authority.file)}, 0)):
-            done = subprocess.run(status, env={"HOME": str(tmp_path), **variables}, capture_output=True, check=False)
-            assert done.returncode == code, done.stderr
+        for words, code in ((("status",), 3), (("top", "users"), 1)):
+            command = [sys.executable, "-m", "auditord", *words, "--url", daemon.url]
+            for variables, expected in (({}, code), ({"SSL_CERT_FILE": str(authority.file)}, 0)):
+                done = subprocess.run(
+                    command, env={"HOME": str(tmp_path), **variables}, capture_output=True, check=False
+                )
+                assert done.returncode == expected, done.stderr
+                assert (b"certificate with --ca FILE" in done.stderr) == (expected > 0)

@@ -63,7 +63,15 @@ def test_a_run_whose_events_have_no_end_is_refused() -> None:
     assert hostile.sent < 2 * LONGEST_LINE
 
 
-@pytest.mark.parametrize("output", ["table", "json", "ndjson", "csv"])
+@pytest.mark.parametrize("words", [("records",), ("top", "groups")])
+def test_a_description_without_end_is_refused(words: tuple[str, ...]) -> None:
+    with endless(LINE * 1_000) as hostile:
+        done = CliRunner().invoke(auditord, [*words, "--url", hostile.url])
+    assert (done.exit_code, "/openapi.json has no end" in str(done.exception)) == (1, True)
+    assert hostile.sent < LONGEST_LINE
+
+
+@pytest.mark.parametrize("output", ["json", "ndjson", "csv"])
 def test_more_records_than_were_asked_for_are_refused(output: str) -> None:
     with endless(LINE * 1_000) as hostile:
         done = CliRunner().invoke(auditord, ["records", "--url", hostile.url, "--limit", "3", "--output", output])

@@ -252,6 +252,11 @@ def test_diff_names_the_sections_that_need_a_restart_as_reload_does(running: Sit
     assert "restart" not in running.run("config", "diff").stderr
 
 
+def test_diff_prints_a_new_section_without_what_it_leaves_unset(running: Site) -> None:
+    running.write(collectors={"jobs": JOBS}, access={"roles": {"cms": {"permissions": ["read"]}}})
+    assert 'access.roles.cms: + {"permissions": ["read"]}\n' in running.run("config", "diff").stdout
+
+
 def test_diff_prints_only_the_items_and_members_of_a_list_that_differ(running: Site) -> None:
     last = [{"name": "a"}, {"name": "b"}]
     rules = [{"name": "queue", "key": "QOS"}, {"name": "vo", "key": "Comment", "other": None}, {"name": "gone"}, *last]

@@ -149,7 +149,10 @@ def test_the_section_labels_says_what_a_group_is_to_page_and_reports(tmp_path: P
         site = Site(tmp_path, daemon.url, tmp_path)
         printed = site.run("top", "groups", *SPAN, "--output", "csv").stdout.splitlines()
         assert [line.split(",")[0] for line in printed] == ["group", "acc-1"]
-        assert site.run("records", "--meta", "group=acc-1").output.count("KIT") == len(RECORDS)
+        for at in ((), ("--url", daemon.url)):  # --url asks the server for its labels
+            assert site.run("top", "groups", *SPAN, "--output", "csv", *at).stdout.splitlines() == printed
+            listed = site.run("records", "--meta", "group=acc-1", *at).stdout.split()
+            assert [listed.count(word) for word in ("KIT", "acc-1", "belle")] == [len(RECORDS), len(RECORDS), 0]
         with urlopen(f"{daemon.url}/usage?from=2026-03-01&to=2026-04-30&by=group", timeout=60) as answer:  # noqa: S310 our own server
             page = answer.read().decode()
         assert ("acc-1" in page, "belle" in page) == (True, False)
@@ -205,7 +208,11 @@ def test_no_records_make_no_figures(site: Site) -> None:
     ("arguments", "remedy"),
     [
         (("top", "--filter", "alice"), "is not LABEL=VALUE"),
-        (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "--to must be later than --from"),
+        (
+            ("top", "--from", "2026-02-01", "--to", "2026-01-01"),
+            "--to (2026-01-01T00:00+00:00) must be later than --from (2026-02-",
+        ),
+        (("audit", "--from", "2999-01-01"), "must be later than --from (2999-01-01T00:00+00:00)"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
         (("report", "usage", "--period", "this-year", "--from", "2026-01-01"), "give --period, or --from and --to"),
@@ -231,7 +238,8 @@ def test_a_wrong_token_is_refused(site: Site, tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_answer_is_named_without_the_query(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     nobody = site.run("top", "--url", "http://127.0.0.1:1")
-    assert str(nobody.exception) == "no answer from http://127.0.0.1:1: Connection refused"
+    request = "GET http://127.0.0.1:1/openapi.json: cannot connect: 127.0.0.1:1: Connection refused"
+    assert str(nobody.exception) == f"the daemon does not answer, or its answer was cut off: {request}"
     assert caplog.messages == []
 
 
