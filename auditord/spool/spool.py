@@ -228,7 +228,8 @@ class Spool:
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._queue(destinations, tables.keep, task, prepared, destinations, now)
+        occupied = destinations if prepared.rows else ()  # most batches of a quiet source have only a checkpoint
+        queued = await self._queue(occupied, tables.keep, task, prepared, destinations, now)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
@@ -264,11 +265,11 @@ class Spool:
         return found
 
     async def _queue(
-        self, destinations: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
+        self, occupied: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
     ) -> T:
-        self._occupancy.queueing(destinations)
+        self._occupancy.queueing(occupied)
         done = await self._database.write(work, *args)
-        for sender in destinations:
+        for sender in occupied:
             if sender in self._listeners:
                 self._listeners[sender]()
         return done

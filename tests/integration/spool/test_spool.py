@@ -120,6 +120,15 @@ async def test_a_queue_that_is_found_empty_is_occupied_no_more(tmp_path: Path, c
         assert spool.occupied == {"remote"}
 
 
+async def test_a_batch_without_records_wakes_no_sender(spool: Spool) -> None:
+    woken: list[str] = []
+    spool.on_queued("local", lambda: woken.append("local"))
+    await spool.enqueue("slurm", Batch(checkpoint=1), ["local"])
+    assert (woken, spool.occupied) == ([], set())
+    await spool.enqueue("slurm", Batch([record()], checkpoint=2), ["local"])
+    assert (woken, spool.occupied) == (["local"], {"local"})
+
+
 async def test_a_generation_that_the_store_has_counts_once_the_file_has_it(tmp_path: Path, clock: Clock) -> None:
     async with Spool.opened(tmp_path, clock) as spool:
         spool.reach(5)
