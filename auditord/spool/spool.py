@@ -163,6 +163,7 @@ class Spool:
         self._now = now
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
+        self._prefixes: dict[str, str] = {}  # in the file
         self._occupancy = Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """A live view of the senders whose queues may have entries; needs no query."""
@@ -304,12 +305,8 @@ class Spool:
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Delete delivered entries, and quarantine refused ones with their reasons."""
         now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
-
-        def work(connection: sqlite3.Connection) -> bool:
-            tables.set_generation(connection, reached.number)
-            return tables.settle(connection, sender, delivered, refused, now)
-
-        if not await self._database.write(work):
+        outcomes: dict[int, str | None] = dict.fromkeys(delivered) | dict(refused)
+        if not await self._database.write(tables.settle, sender, outcomes, now, reached.number):
             self._occupancy.empty(sender, mark)
         self.generation = reached
 
@@ -337,7 +334,9 @@ class Spool:
 
     async def use_prefix(self, task: str, prefix: str) -> None:
         """Note that a collector now gives its records ids with this prefix."""
-        await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
+        if self._prefixes.get(task) != prefix:
+            await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
+            self._prefixes[task] = prefix
 
     async def prefix_used_since(self, task: str, prefix: str) -> datetime | None:
         """Return when a collector's ids began to have this prefix: now, if not yet; None if they never had another."""

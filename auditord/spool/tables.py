@@ -144,11 +144,22 @@ def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
 
 
 def settle(
-    connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
+    connection: sqlite3.Connection, sender: str, outcomes: Mapping[int, str | None], now: datetime, number: int
 ) -> bool:
-    """Delete delivered entries and quarantine refused ones; return whether the queue still has entries."""
+    """Delete delivered entries and quarantine refused ones; return whether the queue still has entries.
+
+    Args:
+        connection: of the spool.
+        sender: the sender.
+        outcomes: for each entry, the reason why it was refused; None if it was delivered.
+        now: the current time.
+        number: the generation of the record store, which has the delivered entries.
+    """
+    set_generation(connection, number)
     items = list[SetAside]()
-    for entry_id, reason in refused.items():
+    for entry_id, reason in outcomes.items():
+        if reason is None:
+            continue
         found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
         if found is None:
             raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
@@ -156,7 +167,7 @@ def settle(
         what = (row.operation, row.alternate_id, row.provenance)
         items.append(SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits))
     set_aside(connection, items, now)
-    settled = [(entry_id, sender) for entry_id in (*delivered, *refused)]
+    settled = [(entry_id, sender) for entry_id in outcomes]
     connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", settled)
     return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
 
