@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -253,10 +254,12 @@ class RecordStore(LakeStore):
         found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
-    async def starts(self, record_ids: Sequence[str]) -> Mapping[str, datetime]:
-        """Return the start times of those records that exist, by id. Does not read the lake."""
-        rows = await self._read(ask("find_records", ids=as_json(record_ids), whole=False))
-        return {record_id: from_micros(start) for record_id, start, *_ in rows}
+    async def starts(self, record_ids: Sequence[str], spool_id: str = "") -> tuple[Mapping[str, datetime], int]:
+        """Return the start times of those records that exist, by id, and :meth:`generation`, in one read.
+
+        Does not read the lake.
+        """
+        return await self._read(_find_starts(record_ids, spool_id))
 
     async def find_deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Return the ids whose records were deliberately deleted and have not been added again."""
@@ -307,7 +310,7 @@ class RecordStore(LakeStore):
             generation: saved only if the one saved before is the same or its predecessor.
             adopt: whether to save it unconditionally.
         """
-        return await self._write(atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
+        return await self._write(atomic(partial(_advance, spool_id, generation, adopt=adopt)))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:
@@ -411,16 +414,15 @@ def read_generation(spool_id: str) -> Work[int]:
     return int(rows[0][0]) if rows else 0
 
 
-def follows(before: int, generation: int) -> bool:
-    """Return whether a generation of a spool may follow the one that the store has saved.
-
-    They are equal if the daemon ended between the store's commit and the spool's.
-    """
-    return before in {generation - 1, generation}
+def _find_starts(record_ids: Sequence[str], spool_id: str) -> Work[tuple[Mapping[str, datetime], int]]:
+    number = yield from read_generation(spool_id)
+    rows = yield from ask("find_records", ids=as_json(record_ids), whole=False)
+    return {record_id: from_micros(start) for record_id, start, *_ in rows}, number
 
 
 def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
     before = yield from read_generation(spool_id)
-    if adopt or follows(before, generation):
+    # They are equal if the daemon ended between this commit and the spool's.
+    if adopt or before in {generation - 1, generation}:
         yield from ask("set_generation", spool_id=spool_id, generation=generation)
     return before
