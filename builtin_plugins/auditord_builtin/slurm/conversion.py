@@ -1,12 +1,12 @@
 """Convert a job's run to a record, or to the reason why it makes none."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, JobFilter, JobsConfig
+from auditord_builtin.slurm.config import CLUSTER, CPU_TIME, DEFINED_TRES, JobFilter, JobsConfig
 from auditord_builtin.slurm.merging import RowMerger, lacks_cpu_time
-from auditord_builtin.slurm.remarks import SelectionCheck
 from auditord_builtin.slurm.runs import (
     CONTINUED,
     ELSEWHERE,
@@ -17,9 +17,19 @@ from auditord_builtin.slurm.runs import (
     Run,
     parse_state,
 )
-from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
-from auditord_hookspecs.mapping import Row, is_missing, is_zero, parse_duration, parse_time
+from auditord_hookspecs import InvalidRecord, JobChoice, LeftOut, Produced, Quarantined, Record, mapping
+from auditord_hookspecs.mapping import (
+    ComponentRule,
+    Row,
+    holds,
+    is_missing,
+    is_zero,
+    parse_duration,
+    parse_time,
+    sub_value,
+)
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, unwrap_retry
+from auditord_hookspecs.wording import counted
 
 OWN_LABELS: Final = ("site_id", "user_id", "group_id")
 
@@ -29,6 +39,9 @@ _NO_NODES: Final = frozenset({"", "None assigned"})
 
 _RAN: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
 """States that only a job that ran can have."""
+
+_FEW: Final = 20
+"""In fewer rows, an entry can be missing by chance."""
 
 
 class Converter:
@@ -41,12 +54,12 @@ class Converter:
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
         self._reads_steps = config.reads_steps
-        self._merge_rows = RowMerger(config).merge
         self._one_prefix = None if CLUSTER in config.record_prefix else config.record_prefix
         self._id_column = config.id_column
         self._requeued_keep_their_id = config.requeued_keep_their_id
         self._filters = _filters(config.job_filter)
         self.check_selection = SelectionCheck(config.components).look_at
+        self._merge_rows = RowMerger(config).merge
 
     def convert(self, run: Run) -> Outcome:
         """Convert one run. A run with invalid content is quarantined and never raises.
@@ -136,6 +149,42 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
         return max(start, began + timedelta(seconds=float(parse_duration(text))))
     except OverflowError as error:
         raise InvalidRecord(f"Elapsed {text!r} ends after the year 9999") from error
+
+
+class SelectionCheck:
+    """Finds components whose ``sub_key`` is in none of the lists of a run of the collector.
+
+    An entry such as ``gres/gpu:a100`` is only reported if a job has an entry of the same sort (``gres/…``) that no
+    component uses: most jobs use none of these.
+    """
+
+    def __init__(self, rules: Sequence[ComponentRule]) -> None:
+        named = [(at, rule, rule.sub_key) for at, rule in enumerate(rules) if rule.sub_key]
+        self._open = {at: (rule, name) for at, rule, name in named if name not in DEFINED_TRES}
+        self._used = {rule.sub_key for rule in rules}
+        self._rows = Counter[int]()
+        self._seen: defaultdict[int, set[str]] = defaultdict(set)
+
+    def look_at(self, runs: Iterable[Run]) -> Iterator[LeftOut]:
+        """Yield the components that none of many runs so far has."""
+        if not self._open:
+            return
+        for run in runs:
+            for at, (rule, wanted) in [*self._open.items()]:
+                rows: Iterable[Row] = (run.allocation, *run.steps)
+                texts = [text for row in rows if not is_missing(text := row.get(rule.key or "", ""))]
+                if any(sub_value(text, wanted) for text in texts):
+                    del self._open[at]
+                elif texts and holds(rule.only_if, run.allocation):
+                    self._rows[at] += 1
+                    self._seen[at].update(part.partition("=")[0] for text in texts for part in text.split(","))
+        for at, (rule, wanted) in self._open.items():
+            sort, slash, _ = wanted.partition("/")
+            likely = not slash or any(name.startswith(f"{sort}/") for name in self._seen[at] - self._used)
+            if self._rows[at] >= _FEW and likely:
+                found = f"{rule.key} has {', '.join(sorted(self._seen[at]))}"
+                text = f"sub_key {wanted!r} is in none of {counted(self._rows[at], 'row')}; {found}"
+                yield LeftOut(rule.name, f"components.{at}: {text}")
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
