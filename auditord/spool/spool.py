@@ -275,12 +275,6 @@ class Spool:
                 self._listeners[sender]()
         return done
 
-    async def _rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
-        """Return the rows of a query, converted by ``make`` in the reading thread."""
-        return await self._database.read(
-            lambda connection: [make(row) for row in connection.execute(query, parameters)]
-        )
-
     async def _execute(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         await self._database.write(sqlite3.Connection.executemany, statement, rows)
 
@@ -323,14 +317,15 @@ class Spool:
         """Return when the first failed entry is due again, or None if no entry has failed."""
         if sender not in self.occupied:
             return None
-        ((due,),) = await self._rows(tuple, _NEXT_DUE, sender)
+        ((due,),) = await self._database.rows(tuple, _NEXT_DUE, sender)
         return None if due is None else from_micros(due)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """Return the checkpoint of a collector, or None without one."""
-        return next(iter(await self._rows(_json, _LOAD, task)), None)
+        found = await self._database.rows(itemgetter(0), _LOAD, task)
+        return json.loads(found[0]) if found else None
 
     async def use_prefix(self, task: str, prefix: str) -> None:
         """Note that a collector now gives its records ids with this prefix."""
@@ -340,7 +335,7 @@ class Spool:
 
     async def prefix_used_since(self, task: str, prefix: str) -> datetime | None:
         """Return when a collector's ids began to have this prefix: now, if not yet; None if they never had another."""
-        for known, since in await self._rows(tuple, "SELECT prefix, since FROM prefix WHERE task = ?", task):
+        for known, since in await self._database.rows(tuple, "SELECT prefix, since FROM prefix WHERE task = ?", task):
             if known != prefix:
                 return self._now()
             return None if since is None else from_micros(since)
@@ -349,12 +344,12 @@ class Spool:
     async def find_seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return the keys that a collector has asked to remember and that have not expired."""
         wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
-        return frozenset(await self._rows(itemgetter(0), _SEEN, *wanted))
+        return frozenset(await self._database.rows(itemgetter(0), _SEEN, *wanted))
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """Return the values that a collector keeps between runs, by key."""
-        query = "SELECT value, key FROM pending WHERE task = ?"
-        return dict(await self._rows(lambda row: (row[1], _json(row)), query, task))
+        query = "SELECT key, value FROM pending WHERE task = ?"
+        return dict(await self._database.rows(lambda row: (row[0], json.loads(row[1])), query, task))
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
@@ -401,19 +396,21 @@ class Spool:
 
         The last number is ``after`` for the next page.
         """
-        return await self._rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
+        return await self._database.rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:
         """Return the most frequent reasons of the newest entries."""
-        return await self._rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
+        return await self._database.rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """Return an entry, or None if it does not exist."""
-        return next(iter(await self._rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
+        return next(iter(await self._database.rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
         """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
-        return frozenset(await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids))))
+        return frozenset(
+            await self._database.rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids)))
+        )
 
     async def quarantine_take_over(self, entry: QuarantineEntry, task: str) -> QuarantineEntry:
         """Move a job to the quarantine of another collector, unless that has it already; return the entry."""
@@ -464,7 +461,3 @@ class Spool:
     async def statistics(self) -> SpoolStatistics:
         """Count the spool's contents."""
         return await self._database.read(tables.statistics)
-
-
-def _json(row: Sequence[bytes]) -> Any:  # Any: the JSON that a collector stored
-    return json.loads(row[0])
