@@ -297,10 +297,8 @@ def record_row(
     Raises:
         InvalidRecord: the record breaks a rule. Wrong types raise any of :data:`_BROKEN`.
     """
-    if produced.alternate_id is not None:
-        check_name(produced.alternate_id)
     record = produced.record if transform is None else transform(produced.record)
-    if (  # it has exactly the declared types
+    is_exact = (  # it has exactly the declared types
         type(record) is Record
         and type(record.record_id) is str
         and type(record.start_time) is datetime
@@ -308,7 +306,10 @@ def record_row(
         and type(record.components) is tuple
         and all(map(_is_component, record.components))
         and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
-    ):
+    )
+    if produced.alternate_id is not None:
+        check_name(produced.alternate_id)
+    if is_exact:
         record.__post_init__()  # it may have been changed after its construction
         for component in record.components:
             component.__post_init__()
