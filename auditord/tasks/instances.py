@@ -150,13 +150,14 @@ class Instances:
     async def collector_context(self, request: RunRequest, observer: Observer | None) -> SpoolCollectorContext:
         """Return the context of a collector's run."""
         kind, config = self.collectors[request.instance]
+        checkpoint = await self._storage.spool.checkpoint(request.instance)
         return SpoolCollectorContext(
             request.instance,
             kind.name,
             self.now,
             environment_of(config),
             spool=self._storage.spool,
-            checkpoint=await self._storage.spool.checkpoint(request.instance),
+            checkpoint=checkpoint,
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
