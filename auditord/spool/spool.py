@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from auditord.database import Database
-from auditord.database.instants import from_micros, to_micros
+from auditord.database.instants import EPOCH, MICROSECOND, from_micros, to_micros
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
 from auditord.spool import tables
 from auditord.spool.encoding import (
@@ -343,7 +343,7 @@ class Spool:
 
     async def find_seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return the keys that a collector has asked to remember and that have not expired."""
-        wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
+        wanted = (task, (self._now() - EPOCH) // MICROSECOND, json.dumps(list(keys)))
         return frozenset(await self._database.rows(itemgetter(0), _SEEN, *wanted))
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
