@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -310,7 +309,7 @@ class RecordStore(LakeStore):
             generation: saved only if the one saved before is the same or its predecessor.
             adopt: whether to save it unconditionally.
         """
-        return await self._write(atomic(partial(_advance, spool_id, generation, adopt=adopt)))
+        return await self._write(_advance(spool_id, generation, adopt=adopt))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:
