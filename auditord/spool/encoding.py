@@ -253,8 +253,10 @@ def prepare(
     """Check and encode a batch.
 
     Raises:
-        TypeError: checkpoint or pending values are not JSON. That is a bug of the collector; the batch is refused.
+        TypeError: the batch has wrong types (:func:`check_batch`), or its checkpoint or pending values are not JSON.
+            That is a bug of the collector; the batch is refused.
     """
+    check_batch(task, batch)
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
     rows = list[Row]()

@@ -225,7 +225,7 @@ class Spool:
         runs.
 
         Raises:
-            TypeError: checkpoint or pending values are not JSON; nothing is stored.
+            TypeError: the batch has wrong types, or values that are not JSON; nothing is stored.
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)

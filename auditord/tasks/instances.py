@@ -170,16 +170,13 @@ class Instances:
         Raises:
             TypeError: the batch has wrong types.
         """
-        check_batch(name, batch)
-        collected = set[str]()
-        for each in batch.records:
-            produced = each if isinstance(each, Produced) else Produced(each)
-            collected.update(filter(None, (produced.record.record_id, produced.alternate_id)))
-        for collector, ids in self._collected:
-            if collector == name:
-                ids.update(collected)
         batch = replace(batch, checkpoint=None) if again else batch
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
+        for collector, ids in self._collected:
+            if collector == name:
+                for each in batch.records:
+                    produced = each if isinstance(each, Produced) else Produced(each)
+                    ids.update(filter(None, (produced.record.record_id, produced.alternate_id)))
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
         if batch.left_out:
