@@ -99,7 +99,7 @@ class Pairing:
             else:
                 number = max(own.number, known) + 1  # no copy of either has this number
                 await self._store.advance(own.spool_id, number, adopt=True)
-                self._spool.reach(number)
+                self._spool.reached = msgspec.structs.replace(own, number=number)
             await self._spool.keep_generation()
 
     async def _advance(self) -> None:
@@ -111,11 +111,11 @@ class Pairing:
         own = self._spool.generation
         known = await self._store.advance(own.spool_id, own.number + 1)
         _require_pair(own.number, known)
-        self._spool.reach(own.number + 1)
+        self._spool.reached = msgspec.structs.replace(own, number=own.number + 1)
         if known > own.number:
             await self._spool.keep_generation()
             await self._store.advance(own.spool_id, own.number + 2)
-            self._spool.reach(own.number + 2)
+            self._spool.reached = msgspec.structs.replace(own, number=own.number + 2)
 
 
 def missing_store(lack: str) -> StoreMismatch:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from auditord.database import Database
 from auditord.database.instants import EPOCH, MICROSECOND, from_micros, to_micros
@@ -167,8 +166,8 @@ class Spool:
         self._occupancy = Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """A live view of the senders whose queues may have entries; needs no query."""
-        self.generation = self._reached = generation
-        """The generation in the file."""
+        self.generation = self.reached = generation
+        """The generation in the file, and that of the store, which :meth:`settle` and :meth:`keep_generation` write."""
 
     @classmethod
     @asynccontextmanager
@@ -298,7 +297,7 @@ class Spool:
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Delete delivered entries, and quarantine refused ones with their reasons."""
-        now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
+        now, mark, reached = self._now(), self._occupancy.mark(sender), self.reached
         outcomes: dict[int, str | None] = dict.fromkeys(delivered) | dict(refused)
         if not await self._database.write(tables.settle, sender, outcomes, now, reached.number):
             self._occupancy.empty(sender, mark)
@@ -438,13 +437,9 @@ class Spool:
 
     # -- the record store -------------------------------------------------------------------------------------------
 
-    def reach(self, number: int) -> None:
-        """Note the store's generation. :meth:`settle` or :meth:`keep_generation` writes it to the file."""
-        self._reached = msgspec.structs.replace(self._reached, number=number)
-
     async def keep_generation(self) -> None:
         """Write the store's generation to the file."""
-        reached = self._reached
+        reached = self.reached
         await self._database.write(tables.set_generation, reached.number)
         self.generation = reached
 

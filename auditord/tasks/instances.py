@@ -138,8 +138,6 @@ class Instances:
         keep = show if wanted.dry_run else partial(self.keep, name, operation=operation, again=wanted.again)
 
         async def execute(counts: RunCounts) -> None:
-            if kind.prefix is not None and not wanted.dry_run:
-                await self._storage.spool.use_prefix(name, kind.prefix(config))
             context = await self.collector_context(wanted, observer)
             log = context.log if observer is None else ObservedLog(context.log, observer)
             await collect(kind.collect(config, context), keep, counts, log)
@@ -148,15 +146,17 @@ class Instances:
         return Runnable(name, kind.name, execute, limit)
 
     async def collector_context(self, request: RunRequest, observer: Observer | None) -> SpoolCollectorContext:
-        """Return the context of a collector's run."""
-        kind, config = self.collectors[request.instance]
-        checkpoint = await self._storage.spool.checkpoint(request.instance)
+        """Return the context of a collector's run, after noting the prefix of its ids unless it is a dry run."""
+        (kind, config), spool = self.collectors[request.instance], self._storage.spool
+        if kind.prefix is not None and not request.dry_run:
+            await spool.use_prefix(request.instance, kind.prefix(config))
+        checkpoint = await spool.checkpoint(request.instance)
         return SpoolCollectorContext(
             request.instance,
             kind.name,
             self.now,
             environment_of(config),
-            spool=self._storage.spool,
+            spool=spool,
             checkpoint=checkpoint,
             window=request.window,
             job=request.job,

@@ -70,7 +70,7 @@ class Converter:
         """
         row = run.allocation
         try:
-            state, start = run.state, parse_time(row["Start"])
+            state, source_id, start = run.state, run.source_id, parse_time(row["Start"])
             if start is None:
                 # If a run was requeued before the database had its start, its row never gets one (seen with Slurm
                 # 22.05), but its steps still have theirs.
@@ -86,13 +86,13 @@ class Converter:
                 return Skipped("revoked: ran on another cluster of the federation")
             if any(allowed.isdisjoint(read(row)) for allowed, read in self._filters):
                 return Skipped("filtered out")
-            return self._make_record(run, state, start)
+            return self._make_record(run, state, source_id, start)
         except (InvalidRecord, KeyError) as error:
             missing = f"column {error} was not queried when the job was read; retry queries it again"
             raw = raw_of(run, steps_asked=self._reads_steps)
             return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
-    def _make_record(self, run: Run, state: str, start: datetime | None) -> Converted:
+    def _make_record(self, run: Run, state: str, source_id: str, start: datetime | None) -> Converted:
         config, row = self._config, run.allocation
         submitted, stop = parse_time(row["Submit"]), parse_time(row["End"])
         if start is None:
@@ -123,7 +123,7 @@ class Converter:
         own = state in CONTINUED and not self._requeued_keep_their_id
         record_id, other = (alternate, plain) if own else (plain, alternate)
         record = Record(record_id, start, components, stop, meta)
-        return Converted(Produced(record, other, state == REQUEUED, run.source_id), left_out)
+        return Converted(Produced(record, other, state == REQUEUED, source_id), left_out)
 
 
 def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:

@@ -131,13 +131,13 @@ async def test_a_batch_without_records_wakes_no_sender(spool: Spool) -> None:
 
 async def test_a_generation_that_the_store_has_counts_once_the_file_has_it(tmp_path: Path, clock: Clock) -> None:
     async with Spool.opened(tmp_path, clock) as spool:
-        spool.reach(5)
+        spool.reached = msgspec.structs.replace(spool.generation, number=5)
         assert spool.generation.number == 0
         await spool.settle("local", [], {})
         assert spool.generation.number == 5
     async with Spool.opened(tmp_path, clock) as spool:
         assert spool.generation.number == 5
-        spool.reach(7)
+        spool.reached = msgspec.structs.replace(spool.generation, number=7)
         await spool.keep_generation()
         assert spool.generation.number == 7
     async with Spool.opened(tmp_path, clock) as spool:
