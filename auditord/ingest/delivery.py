@@ -240,7 +240,7 @@ class StoreSink:
         refused: dict[int, str] = {}
         for number, run in enumerate(_runs(entries)):
             alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
-            starts = await self._find_starts(alternates) if alternates or number == 0 else {}
+            starts = await self._find_starts(alternates) if alternates or number == 0 else dict[str, datetime]()
             forbidden = await self._find_forbidden(run)
             allowed = [(at, _use_stored_id(entry, starts)) for at, entry in run if at not in forbidden]
             reasons = await asyncio.gather(*(self._apply(entry) for _, entry in allowed))

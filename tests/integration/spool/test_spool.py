@@ -144,6 +144,21 @@ async def test_a_generation_that_the_store_has_counts_once_the_file_has_it(tmp_p
         assert spool.generation.number == 7
 
 
+async def test_a_prefix_counts_since_the_first_run_with_it(tmp_path: Path, clock: Clock) -> None:
+    for prefixes, since in (["a", "a"], None), (["a", "b", "b"], NOON + SECOND), (["b", "a"], NOON + 2 * SECOND):
+        async with Spool.opened(tmp_path, clock) as spool:
+            for each in prefixes:
+                await spool.use_prefix("slurm", each)
+            assert await spool.prefix_used_since("slurm", prefixes[-1]) == since
+        clock.moment += SECOND
+    async with Spool.opened(tmp_path, clock) as spool:
+        for each in ("b", "a", "b", "a"):  # as reloads do
+            await spool.use_prefix("slurm", each)
+            clock.moment += SECOND
+        assert await spool.prefix_used_since("slurm", "a") == NOON + 6 * SECOND
+        assert await spool.prefix_used_since("slurm", "b") == NOON + 7 * SECOND  # now, since it is not in use
+
+
 async def test_a_batch_without_checkpoint_leaves_it(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(checkpoint=1), [])
     await spool.enqueue("slurm", Batch([record()]), ["local"])
