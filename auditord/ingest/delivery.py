@@ -282,7 +282,7 @@ class StoreSink:
                 case Insert():
                     ignored = self._ignores and is_forwarded(provenance)
                     duplicates = Duplicates.IGNORE if ignored else Duplicates.SAME_RUN
-                    verdict = await self._store.add(entry.record, provenance, duplicates, entry.text)
+                    verdict = await self._store.add(entry.record, provenance, duplicates, entry.encoded)
                     if verdict is Verdict.EXISTS and entry.alternate_id is not None:
                         # The plain id belongs to a run with another start: a recycled job number, or a requeue.
                         other = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)

@@ -337,9 +337,9 @@ def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None"
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            limits, text = encode_limits(entry.limits), entry.text
-            if text is not None and transform is None:
-                return Row(record.record_id, "insert", text, alternate_id, provenance, limits)
+            limits, encoded = encode_limits(entry.limits), entry.encoded
+            if encoded is not None and encoded.record is record and transform is None:
+                return Row(record.record_id, "insert", encoded.text, alternate_id, provenance, limits)
             row = record_row("insert", Produced(record, alternate_id), provenance, transform)
             return msgspec.structs.replace(row, limits=limits)
         case Close(record_id, stop_time):

@@ -31,6 +31,7 @@ from auditord.store.rows import Bulk, PendingRecord, amounts_of, valid_row
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Provenance, Record, RecordUpdate
+from auditord_hookspecs.entries import Encoded
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
@@ -95,7 +96,7 @@ class RecordStore(LakeStore):
         """
 
     async def add(
-        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, encoded: Encoded | None = None
     ) -> Verdict:
         """Add one record. Concurrent calls share a transaction, and each gets its own verdict after the commit.
 
@@ -103,12 +104,12 @@ class RecordStore(LakeStore):
             record: the record.
             provenance: stored with the record.
             duplicates: what to do if the id is already stored.
-            text: the record's wire text, if known.
+            encoded: a record with its wire text, which is stored if it is this record. Any other text is ignored.
 
         Raises:
             InvalidRecord: the database permanently refuses this record. Others in the transaction are not affected.
         """
-        row = valid_row(record, text)
+        row = valid_row(record, encoded.text if encoded is not None and encoded.record is record else None)
         scores = (row.amounts.scores,)
         source, (score_set,) = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
             provenance, scores
