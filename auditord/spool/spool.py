@@ -267,6 +267,7 @@ class Spool:
     async def _queue(
         self, occupied: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
     ) -> T:
+        """Do work that queues entries for the senders ``occupied``, then wake these."""
         self._occupancy.queueing(occupied)
         done = await self._database.write(work, *args)
         for sender in occupied:
