@@ -170,13 +170,14 @@ class Instances:
         Raises:
             TypeError: the batch has wrong types.
         """
-        batch = replace(batch, checkpoint=None) if again else batch
-        kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
-        for collector, ids in self._collected:
+        for collector, ids in self._collected:  # before the store can have the records
             if collector == name:
+                check_batch(name, batch)
                 for each in batch.records:
                     produced = each if isinstance(each, Produced) else Produced(each)
                     ids.update(filter(None, (produced.record.record_id, produced.alternate_id)))
+        batch = replace(batch, checkpoint=None) if again else batch
+        kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
         if batch.left_out:
