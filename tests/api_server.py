@@ -26,6 +26,7 @@ from auditord.web.access.authorisation import Authorisation
 from auditord.web.api.lake_source import Lake
 from auditord.web.server import serve
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs.entries import Encoded
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 AWAY = StoreUnavailable("no space left on device, see to /srv")
@@ -82,10 +83,10 @@ class FaultyStore:
         return await self._store.documents(record_ids)
 
     async def add(
-        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, encoded: Encoded | None = None
     ) -> Verdict:
         self._fail()
-        return await self._store.add(record, provenance, duplicates, text)
+        return await self._store.add(record, provenance, duplicates, encoded)
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool

@@ -33,7 +33,7 @@ from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translate_errors
 from auditord.database.postgres.address import address_of
 from auditord.database.sql_files import load_scripts
-from auditord.ingest import Pairing
+from auditord.ingest import Pairing, is_pair
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
@@ -42,7 +42,7 @@ from auditord.store.opening import open_store
 from auditord.store.postgres.administration import database_status, migrate_database
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
-from auditord.store.store import RecordStore, follows
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, AuditordError
 from auditord_hookspecs.wire import format_time
 
@@ -304,7 +304,7 @@ async def _find_older(spool: Spool, store: RecordStore) -> Behind | None:
     """Return the older part, or None if both belong together."""
     own = spool.generation
     known = await store.generation(own.spool_id)
-    if follows(known, own.number + 1):
+    if is_pair(own.number, known):
         return None
     return Behind.SPOOL if known > own.number else Behind.STORE
 

@@ -328,6 +328,8 @@ class Database:
         self._readers = Readers(path, snapshots, None if self._writer is None else self._writer.give_up)
         self.read: Final = self._readers.read
         """Do short work that only reads."""
+        self.rows: Final = self._readers.rows
+        """Return the rows of a short query."""
         self.stream: Final = self._readers.stream
         """Stream the answer to a query page by page."""
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""The origin of :func:`to_micros`. Code that runs for every record subtracts it and divides by :data:`MICROSECOND`."""
+"""The origin of :func:`to_micros`. Code that runs for every record or run subtracts it and divides by MICROSECOND."""
 
 MICROSECOND: Final = timedelta(microseconds=1)
 

@@ -347,6 +347,12 @@ def _give_back_memory() -> None:
         trim(0)
 
 
+def _fetch(
+    connection: sqlite3.Connection, make: Callable[[Any], T], query: str, parameters: Sequence[object]
+) -> list[T]:
+    return [make(row) for row in connection.execute(query, parameters)]
+
+
 class Readers:
     """The threads that read: some for short queries, others for pages of long answers, so that neither is delayed.
 
@@ -369,6 +375,10 @@ class Readers:
     async def read(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run a short function that only reads, within one snapshot that includes all earlier commits."""
         return await self._in_thread(self._queries, lambda: self._pool.run(work, *args))
+
+    async def rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
+        """Return the rows of a short query, converted by ``make`` in the reading thread."""
+        return await self.read(_fetch, make, query, parameters)
 
     @asynccontextmanager
     async def stream(

@@ -1,6 +1,6 @@
 """Ingest of clients' records: check permissions, transform records, and store them or queue them in the spool."""
 
-from auditord.ingest.delivery import Pairing, StoreSink, add_each, missing_store, recognise, refuse_lost_spool
+from auditord.ingest.delivery import Pairing, StoreSink, add_each, is_pair, missing_store, recognise, refuse_lost_spool
 from auditord.ingest.service import Ingest, writing_roles
 from auditord.ingest.submission import (
     QUEUED,
@@ -21,6 +21,7 @@ __all__ = [
     "Stopped",
     "StoreSink",
     "add_each",
+    "is_pair",
     "missing_store",
     "recognise",
     "refuse_lost_spool",

@@ -24,7 +24,7 @@ from auditord.ingest.submission import Roles, may_update
 from auditord.spool import Generation, Spool
 from auditord.store import Provenance, Verdict
 from auditord.store.protocol import KnownDaemon, is_forwarded
-from auditord.store.store import RecordStore, follows, list_daemons, read_generation
+from auditord.store.store import RecordStore, list_daemons, read_generation
 from auditord.store.work import Work
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordsRejected, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
@@ -52,8 +52,8 @@ class Pairing:
         self._lock = anyio.Lock()
         self._writes = 0  # number of writes in every copy of the store with this generation
 
-    async def check(self) -> None:
-        """Raise unless store and spool belong together.
+    async def starts(self, record_ids: Sequence[str]) -> Mapping[str, datetime]:
+        """Check that store and spool belong together, and return the start times of stored records by id.
 
         Raises:
             StoreMismatch: they do not belong together, or one of them is an older copy.
@@ -61,7 +61,9 @@ class Pairing:
         """
         async with self._lock:
             own = self._spool.generation
-            _require_pair(own.number, await self._store.generation(own.spool_id))
+            starts, known = await self._store.starts(record_ids, own.spool_id)
+            _require_pair(own.number, known)
+            return starts
 
     async def advance(self) -> None:
         """Advance the store to the next generation, which the spool writes with the entries that it settles next.
@@ -92,12 +94,12 @@ class Pairing:
         async with self._lock:
             own = self._spool.generation
             known = await self._store.generation(own.spool_id)
-            if follows(known, own.number + 1):
+            if is_pair(own.number, known):
                 await self._advance()
             else:
                 number = max(own.number, known) + 1  # no copy of either has this number
                 await self._store.advance(own.spool_id, number, adopt=True)
-                self._spool.reach(number)
+                self._spool.reached = msgspec.structs.replace(own, number=number)
             await self._spool.keep_generation()
 
     async def _advance(self) -> None:
@@ -109,11 +111,11 @@ class Pairing:
         own = self._spool.generation
         known = await self._store.advance(own.spool_id, own.number + 1)
         _require_pair(own.number, known)
-        self._spool.reach(own.number + 1)
+        self._spool.reached = msgspec.structs.replace(own, number=own.number + 1)
         if known > own.number:
             await self._spool.keep_generation()
             await self._store.advance(own.spool_id, own.number + 2)
-            self._spool.reach(own.number + 2)
+            self._spool.reached = msgspec.structs.replace(own, number=own.number + 2)
 
 
 def missing_store(lack: str) -> StoreMismatch:
@@ -160,8 +162,16 @@ def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path
         )
 
 
+def is_pair(own: int, known: int) -> bool:
+    """Return whether a spool and a store of these generations may belong together.
+
+    The store is ahead if the daemon ended between the store's commit and the spool's.
+    """
+    return known in {own, own + 1}
+
+
 def _require_pair(own: int, known: int) -> None:
-    if not follows(known, own + 1):
+    if not is_pair(own, known):
         raise StoreMismatch(_mismatch(own, known))
 
 
@@ -224,20 +234,27 @@ class StoreSink:
 
         Raises:
             StoreUnavailable: the database is unavailable; some of the entries may have been applied.
-            StoreMismatch: the store is not the one to which the spool has delivered before; nothing has been applied.
+            StoreMismatch: the store is not the one to which the spool has delivered before. Nothing has been applied,
+                unless it was exchanged meanwhile.
         """
-        if self._pairing is not None:
-            await self._pairing.check()
         refused: dict[int, str] = {}
-        for run in _runs(entries):
+        for number, run in enumerate(_runs(entries)):
+            alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
+            starts = await self._find_starts(alternates) if alternates or number == 0 else dict[str, datetime]()
             forbidden = await self._find_forbidden(run)
-            allowed = await self._use_stored_ids([(at, entry) for at, entry in run if at not in forbidden])
+            allowed = [(at, _use_stored_id(entry, starts)) for at, entry in run if at not in forbidden]
             reasons = await asyncio.gather(*(self._apply(entry) for _, entry in allowed))
             refused |= forbidden
             refused |= {position: reason for (position, _), reason in zip(allowed, reasons, strict=True) if reason}
         if self._pairing is not None:
             await self._pairing.advance()  # last: copies of the store made before may lack some of the entries
         return refused
+
+    async def _find_starts(self, record_ids: Sequence[str]) -> Mapping[str, datetime]:
+        if self._pairing is not None:
+            return await self._pairing.starts(record_ids)
+        starts, _ = await self._store.starts(record_ids)
+        return starts
 
     async def _find_forbidden(self, run: _Run) -> Mapping[int, str]:
         """Return the reasons against changes that clients sent while the store could not be read, by position."""
@@ -258,28 +275,6 @@ class StoreSink:
                 )
         return forbidden
 
-    async def _use_stored_ids(self, run: _Run) -> _Run:
-        """Return the entries, with the alternate id for runs that are stored under it.
-
-        Their plain id may be free, and they would be stored twice: if the record of the plain id was deleted, or if
-        another collector or configuration exchanges the two ids.
-        """
-        alternates = [entry.alternate_id for _, entry in run if isinstance(entry, Insert) and entry.alternate_id]
-        if not alternates or not (starts := await self._store.starts(alternates)):
-            return run
-        found: list[tuple[int, Entry]] = []
-        for position, entry in run:
-            if (
-                isinstance(entry, Insert)
-                and entry.alternate_id is not None
-                and starts.get(entry.alternate_id) == entry.record.start_time
-            ):
-                renamed = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
-                found.append((position, dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)))
-            else:
-                found.append((position, entry))
-        return found
-
     async def _apply(self, entry: Entry) -> str | None:
         provenance = entry.provenance or Provenance(self._now())
         try:
@@ -287,7 +282,7 @@ class StoreSink:
                 case Insert():
                     ignored = self._ignores and is_forwarded(provenance)
                     duplicates = Duplicates.IGNORE if ignored else Duplicates.SAME_RUN
-                    verdict = await self._store.add(entry.record, provenance, duplicates, entry.text)
+                    verdict = await self._store.add(entry.record, provenance, duplicates, entry.encoded)
                     if verdict is Verdict.EXISTS and entry.alternate_id is not None:
                         # The plain id belongs to a run with another start: a recycled job number, or a requeue.
                         other = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
@@ -306,6 +301,20 @@ class StoreSink:
                     return None
         except InvalidRecord as error:
             return str(error)
+
+
+def _use_stored_id(entry: Entry, starts: Mapping[str, datetime]) -> Entry:
+    """Return the entry, with its alternate id if the run is stored under it.
+
+    The plain id may be free, and the run would be stored twice: if the record of the plain id was deleted, or if
+    another collector or configuration exchanges the two ids.
+    """
+    if not isinstance(entry, Insert) or entry.alternate_id is None:
+        return entry
+    if starts.get(entry.alternate_id) != entry.record.start_time:
+        return entry
+    renamed = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
+    return dataclasses.replace(entry, record=renamed, alternate_id=None, encoded=None)
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:

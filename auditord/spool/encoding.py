@@ -253,8 +253,10 @@ def prepare(
     """Check and encode a batch.
 
     Raises:
-        TypeError: checkpoint or pending values are not JSON. That is a bug of the collector; the batch is refused.
+        TypeError: the batch has wrong types (:func:`check_batch`), or its checkpoint or pending values are not JSON.
+            That is a bug of the collector; the batch is refused.
     """
+    check_batch(task, batch)
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
     rows = list[Row]()
@@ -297,10 +299,8 @@ def record_row(
     Raises:
         InvalidRecord: the record breaks a rule. Wrong types raise any of :data:`_BROKEN`.
     """
-    if produced.alternate_id is not None:
-        check_name(produced.alternate_id)
     record = produced.record if transform is None else transform(produced.record)
-    if (  # it has exactly the declared types
+    is_exact = (  # it has exactly the declared types
         type(record) is Record
         and type(record.record_id) is str
         and type(record.start_time) is datetime
@@ -308,7 +308,10 @@ def record_row(
         and type(record.components) is tuple
         and all(map(_is_component, record.components))
         and (record.meta is None or (type(record.meta) is dict and all(map(_is_label, record.meta.items()))))
-    ):
+    )
+    if produced.alternate_id is not None:
+        check_name(produced.alternate_id)
+    if is_exact:
         record.__post_init__()  # it may have been changed after its construction
         for component in record.components:
             component.__post_init__()
@@ -334,9 +337,9 @@ def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None"
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            limits, text = encode_limits(entry.limits), entry.text
-            if text is not None and transform is None:
-                return Row(record.record_id, "insert", text, alternate_id, provenance, limits)
+            limits, encoded = encode_limits(entry.limits), entry.encoded
+            if encoded is not None and encoded.record is record and transform is None:
+                return Row(record.record_id, "insert", encoded.text, alternate_id, provenance, limits)
             row = record_row("insert", Produced(record, alternate_id), provenance, transform)
             return msgspec.structs.replace(row, limits=limits)
         case Close(record_id, stop_time):

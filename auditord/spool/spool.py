@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from auditord.database import Database
-from auditord.database.instants import from_micros, to_micros
+from auditord.database.instants import EPOCH, MICROSECOND, from_micros, to_micros
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
 from auditord.spool import tables
 from auditord.spool.encoding import (
@@ -163,11 +162,12 @@ class Spool:
         self._now = now
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
+        self._prefixes: dict[str, str] = {}  # in the file
         self._occupancy = Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """A live view of the senders whose queues may have entries; needs no query."""
-        self.generation = self._reached = generation
-        """The generation in the file."""
+        self.generation = self.reached = generation
+        """The generation in the file, and that of the store, which :meth:`settle` and :meth:`keep_generation` write."""
 
     @classmethod
     @asynccontextmanager
@@ -224,11 +224,12 @@ class Spool:
         runs.
 
         Raises:
-            TypeError: checkpoint or pending values are not JSON; nothing is stored.
+            TypeError: the batch has wrong types, or values that are not JSON; nothing is stored.
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._queue(destinations, tables.keep, task, prepared, destinations, now)
+        occupied = destinations if prepared.rows else ()  # most batches of a quiet source have only a checkpoint
+        queued = await self._queue(occupied, tables.keep, task, prepared, destinations, now)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
@@ -264,20 +265,15 @@ class Spool:
         return found
 
     async def _queue(
-        self, destinations: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
+        self, occupied: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
     ) -> T:
-        self._occupancy.queueing(destinations)
+        """Do work that queues entries for the senders ``occupied``, then wake these."""
+        self._occupancy.queueing(occupied)
         done = await self._database.write(work, *args)
-        for sender in destinations:
+        for sender in occupied:
             if sender in self._listeners:
                 self._listeners[sender]()
         return done
-
-    async def _rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
-        """Return the rows of a query, converted by ``make`` in the reading thread."""
-        return await self._database.read(
-            lambda connection: [make(row) for row in connection.execute(query, parameters)]
-        )
 
     async def _execute(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         await self._database.write(sqlite3.Connection.executemany, statement, rows)
@@ -302,13 +298,9 @@ class Spool:
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Delete delivered entries, and quarantine refused ones with their reasons."""
-        now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
-
-        def work(connection: sqlite3.Connection) -> bool:
-            tables.set_generation(connection, reached.number)
-            return tables.settle(connection, sender, delivered, refused, now)
-
-        if not await self._database.write(work):
+        now, mark, reached = self._now(), self._occupancy.mark(sender), self.reached
+        outcomes: dict[int, str | None] = dict.fromkeys(delivered) | dict(refused)
+        if not await self._database.write(tables.settle, sender, outcomes, now, reached.number):
             self._occupancy.empty(sender, mark)
         self.generation = reached
 
@@ -325,22 +317,25 @@ class Spool:
         """Return when the first failed entry is due again, or None if no entry has failed."""
         if sender not in self.occupied:
             return None
-        ((due,),) = await self._rows(tuple, _NEXT_DUE, sender)
+        ((due,),) = await self._database.rows(tuple, _NEXT_DUE, sender)
         return None if due is None else from_micros(due)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """Return the checkpoint of a collector, or None without one."""
-        return next(iter(await self._rows(_json, _LOAD, task)), None)
+        found = await self._database.rows(itemgetter(0), _LOAD, task)
+        return json.loads(found[0]) if found else None
 
     async def use_prefix(self, task: str, prefix: str) -> None:
         """Note that a collector now gives its records ids with this prefix."""
-        await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
+        if self._prefixes.get(task) != prefix:
+            await self._execute(_USE_PREFIX, [(task, prefix, to_micros(self._now()))])
+            self._prefixes[task] = prefix
 
     async def prefix_used_since(self, task: str, prefix: str) -> datetime | None:
         """Return when a collector's ids began to have this prefix: now, if not yet; None if they never had another."""
-        for known, since in await self._rows(tuple, "SELECT prefix, since FROM prefix WHERE task = ?", task):
+        for known, since in await self._database.rows(tuple, "SELECT prefix, since FROM prefix WHERE task = ?", task):
             if known != prefix:
                 return self._now()
             return None if since is None else from_micros(since)
@@ -348,13 +343,13 @@ class Spool:
 
     async def find_seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return the keys that a collector has asked to remember and that have not expired."""
-        wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
-        return frozenset(await self._rows(itemgetter(0), _SEEN, *wanted))
+        wanted = (task, (self._now() - EPOCH) // MICROSECOND, json.dumps(list(keys)))
+        return frozenset(await self._database.rows(itemgetter(0), _SEEN, *wanted))
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """Return the values that a collector keeps between runs, by key."""
-        query = "SELECT value, key FROM pending WHERE task = ?"
-        return dict(await self._rows(lambda row: (row[1], _json(row)), query, task))
+        query = "SELECT key, value FROM pending WHERE task = ?"
+        return dict(await self._database.rows(lambda row: (row[0], json.loads(row[1])), query, task))
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
@@ -401,19 +396,21 @@ class Spool:
 
         The last number is ``after`` for the next page.
         """
-        return await self._rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
+        return await self._database.rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:
         """Return the most frequent reasons of the newest entries."""
-        return await self._rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
+        return await self._database.rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """Return an entry, or None if it does not exist."""
-        return next(iter(await self._rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
+        return next(iter(await self._database.rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
         """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
-        return frozenset(await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids))))
+        return frozenset(
+            await self._database.rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids)))
+        )
 
     async def quarantine_take_over(self, entry: QuarantineEntry, task: str) -> QuarantineEntry:
         """Move a job to the quarantine of another collector, unless that has it already; return the entry."""
@@ -441,13 +438,9 @@ class Spool:
 
     # -- the record store -------------------------------------------------------------------------------------------
 
-    def reach(self, number: int) -> None:
-        """Note the store's generation. :meth:`settle` or :meth:`keep_generation` writes it to the file."""
-        self._reached = msgspec.structs.replace(self._reached, number=number)
-
     async def keep_generation(self) -> None:
         """Write the store's generation to the file."""
-        reached = self._reached
+        reached = self.reached
         await self._database.write(tables.set_generation, reached.number)
         self.generation = reached
 
@@ -464,7 +457,3 @@ class Spool:
     async def statistics(self) -> SpoolStatistics:
         """Count the spool's contents."""
         return await self._database.read(tables.statistics)
-
-
-def _json(row: Sequence[bytes]) -> Any:  # Any: the JSON that a collector stored
-    return json.loads(row[0])

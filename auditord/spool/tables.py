@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from auditord.database.instants import from_micros, to_micros
+from auditord.database.instants import EPOCH, MICROSECOND, from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import (
     Generation,
@@ -114,7 +114,7 @@ def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Seque
 def _provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
     """Return the columns of a provenance: time of receipt, principal and agent."""
     agent = None if provenance.agent is None else printable(provenance.agent)
-    return to_micros(provenance.received_at), provenance.principal, agent
+    return (provenance.received_at - EPOCH) // MICROSECOND, provenance.principal, agent
 
 
 def claim(
@@ -124,7 +124,8 @@ def claim(
 
     All of them stay in the queue until they are settled.
     """
-    arguments = (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT))
+    due = (now - EPOCH) // MICROSECOND
+    arguments = (sender, due, limit, due + LONGEST_WAIT // MICROSECOND)
     entries, unreadable = list[Queued](), dict[int, str]()
     for statement in (_CLAIM_NEW, _CLAIM_FAILED) if limit == 1 else (_CLAIM,):
         for entry_id, attempts, *columns in connection.execute(statement, arguments):
@@ -139,16 +140,27 @@ def claim(
 
 def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
     record_id, operation, body, alternate_id, received_at, principal, agent, limits = columns
-    provenance = Provenance(from_micros(received_at), principal, agent)
+    provenance = Provenance(EPOCH + received_at * MICROSECOND, principal, agent)
     return Row(record_id, operation, body, alternate_id, provenance, limits)
 
 
 def settle(
-    connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
+    connection: sqlite3.Connection, sender: str, outcomes: Mapping[int, str | None], now: datetime, number: int
 ) -> bool:
-    """Delete delivered entries and quarantine refused ones; return whether the queue still has entries."""
+    """Delete delivered entries and quarantine refused ones; return whether the queue still has entries.
+
+    Args:
+        connection: of the spool.
+        sender: the sender.
+        outcomes: for each entry, the reason why it was refused; None if it was delivered.
+        now: the current time.
+        number: the generation of the record store, which has the delivered entries.
+    """
+    set_generation(connection, number)
     items = list[SetAside]()
-    for entry_id, reason in refused.items():
+    for entry_id, reason in outcomes.items():
+        if reason is None:
+            continue
         found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
         if found is None:
             raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
@@ -156,7 +168,7 @@ def settle(
         what = (row.operation, row.alternate_id, row.provenance)
         items.append(SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits))
     set_aside(connection, items, now)
-    settled = [(entry_id, sender) for entry_id in (*delivered, *refused)]
+    settled = [(entry_id, sender) for entry_id in outcomes]
     connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", settled)
     return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
 
@@ -298,11 +310,11 @@ _RUNS: Final = """
 
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
     """Store the report of a run, and delete the instance's oldest reports beyond :data:`RUNS_KEPT`."""
-    ended, duration = report.started + report.duration, report.duration // timedelta(microseconds=1)
+    started, duration = (report.started - EPOCH) // MICROSECOND, report.duration // MICROSECOND
     counts = (report.records, report.quarantined, json.dumps(report.skipped).encode())
-    connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
+    connection.execute(_RUN, (report.task, started, duration, report.error, *counts))
     connection.execute(_FORGET_RUNS, (report.task, RUNS_KEPT))
-    connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended), report.waits))
+    connection.execute(_INSTANCE, (report.task, report.kind, report.error, started + duration, report.waits))
 
 
 def note_enabled(connection: sqlite3.Connection, kinds: Mapping[str, str], now: datetime) -> dict[str, datetime]:
@@ -346,8 +358,9 @@ def keep(
     connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", deleted)
     kept = [(task, key, value) for key, value in prepared.pending.items() if value is not None]
     connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
-    seen, saved_at = [(task, key, to_micros(expires)) for key, expires in prepared.seen.items()], to_micros(now)
+    seen = [(task, key, (expires - EPOCH) // MICROSECOND) for key, expires in prepared.seen.items()]
     connection.executemany(_REMEMBER, seen)
+    saved_at = (now - EPOCH) // MICROSECOND
     connection.execute("DELETE FROM seen WHERE expires_at <= ?", (saved_at,))
     if prepared.checkpoint is not None:
         connection.execute(_SAVE, (task, prepared.checkpoint, saved_at))

@@ -31,6 +31,7 @@ from auditord.store.rows import Bulk, PendingRecord, amounts_of, valid_row
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Provenance, Record, RecordUpdate
+from auditord_hookspecs.entries import Encoded
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
@@ -95,7 +96,7 @@ class RecordStore(LakeStore):
         """
 
     async def add(
-        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, encoded: Encoded | None = None
     ) -> Verdict:
         """Add one record. Concurrent calls share a transaction, and each gets its own verdict after the commit.
 
@@ -103,12 +104,12 @@ class RecordStore(LakeStore):
             record: the record.
             provenance: stored with the record.
             duplicates: what to do if the id is already stored.
-            text: the record's wire text, if known.
+            encoded: a record with its wire text, which is stored if it is this record. Any other text is ignored.
 
         Raises:
             InvalidRecord: the database permanently refuses this record. Others in the transaction are not affected.
         """
-        row = valid_row(record, text)
+        row = valid_row(record, encoded.text if encoded is not None and encoded.record is record else None)
         scores = (row.amounts.scores,)
         source, (score_set,) = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
             provenance, scores
@@ -253,10 +254,12 @@ class RecordStore(LakeStore):
         found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
-    async def starts(self, record_ids: Sequence[str]) -> Mapping[str, datetime]:
-        """Return the start times of those records that exist, by id. Does not read the lake."""
-        rows = await self._read(ask("find_records", ids=as_json(record_ids), whole=False))
-        return {record_id: from_micros(start) for record_id, start, *_ in rows}
+    async def starts(self, record_ids: Sequence[str], spool_id: str = "") -> tuple[Mapping[str, datetime], int]:
+        """Return the start times of those records that exist, by id, and :meth:`generation`, in one read.
+
+        Does not read the lake.
+        """
+        return await self._read(_find_starts(record_ids, spool_id))
 
     async def find_deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Return the ids whose records were deliberately deleted and have not been added again."""
@@ -307,7 +310,7 @@ class RecordStore(LakeStore):
             generation: saved only if the one saved before is the same or its predecessor.
             adopt: whether to save it unconditionally.
         """
-        return await self._write(atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
+        return await self._write(_advance(spool_id, generation, adopt=adopt))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:
@@ -411,16 +414,15 @@ def read_generation(spool_id: str) -> Work[int]:
     return int(rows[0][0]) if rows else 0
 
 
-def follows(before: int, generation: int) -> bool:
-    """Return whether a generation of a spool may follow the one that the store has saved.
-
-    They are equal if the daemon ended between the store's commit and the spool's.
-    """
-    return before in {generation - 1, generation}
+def _find_starts(record_ids: Sequence[str], spool_id: str) -> Work[tuple[Mapping[str, datetime], int]]:
+    number = yield from read_generation(spool_id)
+    rows = yield from ask("find_records", ids=as_json(record_ids), whole=False)
+    return {record_id: from_micros(start) for record_id, start, *_ in rows}, number
 
 
 def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
     before = yield from read_generation(spool_id)
-    if adopt or follows(before, generation):
+    # They are equal if the daemon ended between this commit and the spool's.
+    if adopt or before in {generation - 1, generation}:
         yield from ask("set_generation", spool_id=spool_id, generation=generation)
     return before

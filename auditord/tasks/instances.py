@@ -138,8 +138,6 @@ class Instances:
         keep = show if wanted.dry_run else partial(self.keep, name, operation=operation, again=wanted.again)
 
         async def execute(counts: RunCounts) -> None:
-            if kind.prefix is not None and not wanted.dry_run:
-                await self._storage.spool.use_prefix(name, kind.prefix(config))
             context = await self.collector_context(wanted, observer)
             log = context.log if observer is None else ObservedLog(context.log, observer)
             await collect(kind.collect(config, context), keep, counts, log)
@@ -148,15 +146,18 @@ class Instances:
         return Runnable(name, kind.name, execute, limit)
 
     async def collector_context(self, request: RunRequest, observer: Observer | None) -> SpoolCollectorContext:
-        """Return the context of a collector's run."""
-        kind, config = self.collectors[request.instance]
+        """Return the context of a collector's run, after noting the prefix of its ids unless it is a dry run."""
+        (kind, config), spool = self.collectors[request.instance], self._storage.spool
+        if kind.prefix is not None and not request.dry_run:
+            await spool.use_prefix(request.instance, kind.prefix(config))
+        checkpoint = await spool.checkpoint(request.instance)
         return SpoolCollectorContext(
             request.instance,
             kind.name,
             self.now,
             environment_of(config),
-            spool=self._storage.spool,
-            checkpoint=await self._storage.spool.checkpoint(request.instance),
+            spool=spool,
+            checkpoint=checkpoint,
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
@@ -169,14 +170,12 @@ class Instances:
         Raises:
             TypeError: the batch has wrong types.
         """
-        check_batch(name, batch)
-        collected = set[str]()
-        for each in batch.records:
-            produced = each if isinstance(each, Produced) else Produced(each)
-            collected.update(filter(None, (produced.record.record_id, produced.alternate_id)))
-        for collector, ids in self._collected:
+        for collector, ids in self._collected:  # before the store can have the records
             if collector == name:
-                ids.update(collected)
+                check_batch(name, batch)
+                for each in batch.records:
+                    produced = each if isinstance(each, Produced) else Produced(each)
+                    ids.update(filter(None, (produced.record.record_id, produced.alternate_id)))
         batch = replace(batch, checkpoint=None) if again else batch
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]

@@ -312,6 +312,8 @@ def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
 class Backoff:
     """Counts failures in a row and returns the pauses after them; ``random`` returns a number from 0 to 1.
 
+    A success sets ``failures`` to 0.
+
     stamina is not used, because it retries one call and sleeps itself. These pauses never end a loop, can be
     interrupted (to drain a sender), and survive restarts in the queue (``due_at`` of an entry).
     """
@@ -324,10 +326,6 @@ class Backoff:
         """Count a failure, and return the pause after it."""
         self.failures += 1
         return wait_after(self.failures, self._random)
-
-    def reset(self) -> None:
-        """Reset the count."""
-        self.failures = 0
 
 
 async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
@@ -348,7 +346,7 @@ async def run_continuously(
             report = replace(report, error="ended, although a continuous collector never should")
         await listener.finished(report)
         if report.duration > _LONG_ENOUGH:
-            backoff.reset()
+            backoff.failures = 0
         await anyio.sleep(backoff.next().total_seconds())
 
 
@@ -408,13 +406,13 @@ class RunReporter:
 
 def log_run(section: str, report: RunReport) -> None:
     """Log a line about a run; at debug level if a collector found nothing."""
-    log = task_log(report.task, report.kind)
+    counts, log = summary(report), task_log(report.task, report.kind)
     if report.error is not None:
-        log.error("run failed: %s (%s)", report.error, summary(report))
+        log.error("run failed: %s (%s)", report.error, counts)
     elif section == "collectors" and not (report.records or report.quarantined):
-        log.debug("%s", summary(report))
+        log.debug("%s", counts)
     else:
-        log.info("%s", summary(report))
+        log.info("%s", counts)
 
 
 def summary(report: RunReport) -> str:

@@ -170,7 +170,7 @@ class SendLoop:
                     refused = {batch[position].entry_id: reason for position, reason in rejected.reasons.items()}
                 delivered = [queued.entry_id for queued in batch if queued.entry_id not in refused]
                 await self._spool.settle(self._task, delivered, refused)
-                self._backoff.reset()
+                self._backoff.failures = 0
                 self._limit = min(self._limit * 2, self._kind.batch_size)
                 self._listener.note_sent(len(delivered), len(refused))
             elif draining:
@@ -198,7 +198,7 @@ class SendLoop:
             return
         with anyio.move_on_after(wait.total_seconds()):
             await self._stirred.wait()
-            self._backoff.reset()  # little grace is left, or a new configuration may help
+            self._backoff.failures = 0  # little grace is left, or a new configuration may help
             self._hurry = True
 
 

@@ -17,7 +17,7 @@ import msgspec
 from auditord.client.aggregates import Adder
 from auditord.contexts.instances import Child, CommandRunner
 from auditord.database.memory import as_json
-from auditord.spool.encoding import Stage, check_batch, prepare
+from auditord.spool.encoding import Stage, prepare
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
@@ -251,7 +251,6 @@ class FakeCollectorContext(FakeContext):
         """
         records: list[Record] = []
         async for batch in batches:
-            check_batch(self.instance, batch)
             prepared = prepare(self.instance, batch, self.moment)
             for refused in prepared.set_aside:
                 if refused.stage is Stage.RECORD:

@@ -38,7 +38,7 @@ class Insert:
         provenance: the record's origin, if the queue knows it.
         limits: the client's roles. One of them must allow changing the record that is stored at delivery. Set if the
             stored record could not be checked when the client sent this one. None: nothing to check.
-        encoded: the record with its wire text, if known; the host uses it to avoid encoding twice.
+        encoded: a record with its wire text; if it is this record, the host does not encode it again.
 
     Example::
 
@@ -50,11 +50,6 @@ class Insert:
     provenance: Provenance | None = None
     limits: tuple[Role, ...] | None = None
     encoded: Encoded | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def text(self) -> bytes | None:
-        """The record's wire text; None if it is unknown, or belongs to a record that this one has replaced."""
-        return self.encoded.text if self.encoded is not None and self.encoded.record is self.record else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import anyio
 import msgspec
@@ -17,7 +17,7 @@ from auditord import supervisor
 from auditord.actions import Actions, Note, RunRequest
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.loading import load
-from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.errors import StoreUnavailable, UnknownInstance, UnsuitableRequest
 from auditord.hooks import HookEntry, HookModule, Hooks, load_hooks
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
@@ -442,6 +442,33 @@ async def test_a_collector_runs_while_it_is_audited_and_what_it_makes_is_not_ext
         report = await actions.audit(AuditRequest("jobs", WINDOW, repair=True), SilentObserver())
     assert (states(report), report.repaired) == ({"stored": 1, "missing": 1, "extra": 1}, 1)
     assert set(await audited.stored()) == {"job-1", "job-2", "job-3", "job-9"}
+
+
+async def test_what_a_run_has_stored_before_it_broke_off_is_not_extra(
+    audited: AuditedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is written although the run that waits for it is cancelled."""
+    enqueue = Spool.enqueue
+
+    async def enqueue_and_break_off(spool: Spool, *batch: Any) -> NoReturn:
+        await enqueue(spool, *batch)
+        raise StoreUnavailable("broken off")
+
+    await audited.store(job(1))
+    audited.source.batches, audited.source.collects = [Batch([job(1)])], Batch([job(3)])
+    async with audited.acting() as actions:
+
+        async def run() -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(Spool, "enqueue", enqueue_and_break_off)
+                assert (await actions.run(RunRequest("jobs"), SilentObserver())).error == "broken off"
+            with anyio.fail_after(60):
+                while "job-3" not in await audited.stored():  # noqa: ASYNC110 another task stores it
+                    await anyio.sleep(0.01)
+
+        audited.source.meanwhile = run
+        report = await actions.audit(AuditRequest("jobs", WINDOW), SilentObserver())
+    assert states(report) == {"stored": 1}
 
 
 async def test_what_a_run_holds_is_waited_for_and_not_missing(

@@ -33,6 +33,7 @@ from auditord.tasks.gauges import Heartbeat
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import AuditordError, Batch, Record, RecordUpdate
+from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import encode_record
 from tests.postgres_server import PostgresServer
 from tests.tcp_proxy import proxy
@@ -316,10 +317,10 @@ async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_p
     url = f"sqlite://{state / 'records.db'}"
 
     async def copy_and_add(
-        record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+        record: Record, provenance: Provenance, duplicates: Duplicates, encoded: Encoded | None = None
     ) -> Verdict:
         await backup(state / "records.db", tmp_path / "saved.db")
-        return await add(record, provenance, duplicates, text)
+        return await add(record, provenance, duplicates, encoded)
 
     async with storage(state, url) as opened:
         add = opened.store.add

@@ -179,7 +179,7 @@ def test_waits_double_up_to_a_minute_and_start_again() -> None:
     for _ in range(5_000):
         backoff.next()
     assert backoff.next() == timedelta(minutes=1)
-    backoff.reset()
+    backoff.failures = 0
     assert backoff.next() == timedelta(seconds=1)
 
 

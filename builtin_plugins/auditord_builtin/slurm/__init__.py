@@ -5,11 +5,11 @@ The path from a row of sacct to a record:
 1. ``collecting`` iterates over the periods that are due since the checkpoint, or that are being collected again.
 2. ``query`` calls sacct, for a shorter period if a limit was exceeded, and splits its output into rows.
 3. ``runs`` groups the rows of each run of a job, and determines its state and end.
-4. ``merging`` merges a run and its steps into one row, with the CPU time and energy that Slurm measured.
-5. ``conversion`` converts a run to a record or a quarantined job.
+4. ``conversion`` merges a run and its steps into one row, with the CPU time and energy that Slurm measured, and
+   converts it to a record or a quarantined job.
 
 ``inventory`` lists the jobs of a period for audits. ``epilog`` implements the second kind, ``slurm_epilog``. It reads
-notes about ended jobs, asks slurmctld first, and uses steps 2 to 5 for the rest. ``kinds`` declares both kinds.
+notes about ended jobs, asks slurmctld first, and uses steps 2 to 4 for the rest. ``kinds`` declares both kinds.
 """
 
 from collections.abc import Iterable

@@ -219,11 +219,11 @@ async def account_for(converter: Converter, found: Found, remember: datetime, kn
 def convert_all(converter: Converter, found: Found, remember: datetime, known: Collection[str]) -> Batch:
     """Convert the runs whose keys are not in ``known``, which can take seconds; see :func:`account_for`."""
     outcomes = Outcomes()
+    outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
+    outcomes.left_out += converter.check_selection(found.runs.values())
     for key, run in found.runs.items():
         if key not in known:
             outcomes.add(converter.convert(run))
-    outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
-    outcomes.left_out += converter.check_selection(found.runs.values())
     outcomes.skipped["not over yet"] += found.unfinished
     outcomes.skipped["over, but its end is not known yet"] += len(found.endless)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))

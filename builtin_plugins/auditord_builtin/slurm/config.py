@@ -384,6 +384,9 @@ def _drop_ignored(result: ConfigImport, section: str, rule: Document) -> dict[st
 _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*= (.*?)\s*$", re.MULTILINE)
 ALWAYS_TRACKED: Final = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
+DEFINED_TRES: Final = ALWAYS_TRACKED | {"gres/gpu", "gres/gpumem", "gres/gpuutil", "gres/mps", "gres/shard"}
+"""Names that Slurm defines. A cluster without such a resource lists none, which is no mistake."""
+
 _GROUP_LABELS: Final = {"account": "account", "unix": "group_id"}
 META_RULES: Final = [
     {"name": "account", "key": "Account", "key_type": "String"},

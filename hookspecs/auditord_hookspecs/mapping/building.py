@@ -183,13 +183,15 @@ def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
     meta: dict[str, tuple[str, ...]] = {}
     left_out: list[LeftOut] = []
     for name, wanted in keys.items():
-        key = next((key for key in wanted if row.get(key)), None)
+        key = next(filter(row.get, wanted), None)
         if key is None:
             continue
-        if (problem := problem_of(row[key])) is None:
-            meta[name] = (row[key],)
+        try:
+            check_name(row[key])
+        except InvalidRecord as error:
+            left_out.append(LeftOut(name, f"{name}: {key}: {error}", label=True))
         else:
-            left_out.append(LeftOut(name, f"{name}: {key}: {problem}", label=True))
+            meta[name] = (row[key],)
     return Labels(meta, left_out)
 
 

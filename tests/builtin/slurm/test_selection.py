@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.conversion import SelectionCheck
 from auditord_builtin.slurm.kinds import SLURM
-from auditord_builtin.slurm.remarks import SelectionCheck
 from auditord_builtin.slurm.runs import Run
 
 SACCT: Final = Path(__file__).parents[2] / "many_jobs_sacct.py"

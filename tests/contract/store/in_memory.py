@@ -110,6 +110,9 @@ class MemoryDatabase:
         )
         self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), source)
 
+    def find_generation(self, spool_id: str) -> Rows:
+        return []
+
     def find_records(self, ids: str, whole: bool) -> Rows:  # noqa: FBT001 as a parameter of the statement
         return [
             (*identity, document if whole or identity[2] is None else None)

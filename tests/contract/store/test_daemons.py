@@ -4,8 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from auditord.duplicates import Duplicates
 from auditord.store.protocol import SILENT_AFTER, DaemonState, KnownDaemon
 from auditord.store.store import RecordStore
+from auditord.testing import make_record
+from auditord_hookspecs import Provenance
 
 NOW = datetime.now(UTC)
 """A server takes its own clock for the present."""
@@ -32,6 +35,22 @@ async def test_the_latest_note_counts(store: RecordStore) -> None:
     [known] = await store.daemons(NOW)
     assert known.state == ended
     assert not known.is_running
+
+
+async def test_a_generation_is_saved_only_after_its_predecessor_or_itself(store: RecordStore) -> None:
+    for wanted, before, after in ((2, 0, 0), (1, 0, 1), (2, 1, 2), (2, 2, 2), (4, 2, 2), (1, 2, 2), (3, 2, 3)):
+        assert await store.advance("a", wanted) == before
+        assert await store.generation("a") == after
+    assert await store.advance("a", 9, adopt=True) == 3
+    assert [await store.generation(each) for each in ("a", "b")] == [9, 0]
+
+
+async def test_starts_are_read_with_the_generation_of_a_spool(store: RecordStore) -> None:
+    record = make_record("job-1")
+    await store.add(record, Provenance(NOW), Duplicates.SAME_RUN)
+    await store.advance("a", 1)
+    assert await store.starts(["job-1", "job-2"], "a") == ({"job-1": record.start_time}, 1)
+    assert await store.starts([], "b") == ({}, 0)
 
 
 def test_a_daemon_that_is_silent_does_not_run() -> None:

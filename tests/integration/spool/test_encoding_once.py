@@ -88,12 +88,16 @@ async def test_what_a_client_wrote_is_forwarded_as_it_is_stored(
     assert queued.entry == Insert(PLAIN, None, Provenance(NOON, "client"))
 
 
-def test_a_text_is_of_the_record_that_it_was_read_from() -> None:
+async def test_the_text_of_another_record_is_not_used(spool: Spool, store: RecordStore) -> None:
     read = Insert(PLAIN, encoded=Encoded(PLAIN, encode_record(PLAIN)))
-    assert read.text == encode_record(PLAIN)
-    assert replace(read, provenance=Provenance(NOON)).text == read.text
-    assert replace(read, record=msgspec.structs.replace(PLAIN, record_id="other")).text is None
     assert read == Insert(PLAIN)
+    other = msgspec.structs.replace(PLAIN, record_id="other")
+    for entry in (read, replace(read, record=other), Insert(PLAIN, encoded=Encoded(other, encode_record(other)))):
+        await spool.accept([entry], Provenance(NOON), ["far"])
+        assert await StoreSink(store, lambda: NOON).deliver([entry]) == {}
+    queued = [each.entry.record for each in await spool.claim("far", 10) if isinstance(each.entry, Insert)]
+    assert queued == [PLAIN, other]  # the third is equal to the first
+    assert await store.documents(["job-1", "other"]) == {each.record_id: encode_record(each) for each in queued}
 
 
 @pytest.mark.parametrize(

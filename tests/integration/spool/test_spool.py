@@ -120,19 +120,43 @@ async def test_a_queue_that_is_found_empty_is_occupied_no_more(tmp_path: Path, c
         assert spool.occupied == {"remote"}
 
 
+async def test_a_batch_without_records_wakes_no_sender(spool: Spool) -> None:
+    woken: list[str] = []
+    spool.on_queued("local", lambda: woken.append("local"))
+    await spool.enqueue("slurm", Batch(checkpoint=1), ["local"])
+    assert (woken, spool.occupied) == ([], set())
+    await spool.enqueue("slurm", Batch([record()], checkpoint=2), ["local"])
+    assert (woken, spool.occupied) == (["local"], {"local"})
+
+
 async def test_a_generation_that_the_store_has_counts_once_the_file_has_it(tmp_path: Path, clock: Clock) -> None:
     async with Spool.opened(tmp_path, clock) as spool:
-        spool.reach(5)
+        spool.reached = msgspec.structs.replace(spool.generation, number=5)
         assert spool.generation.number == 0
         await spool.settle("local", [], {})
         assert spool.generation.number == 5
     async with Spool.opened(tmp_path, clock) as spool:
         assert spool.generation.number == 5
-        spool.reach(7)
+        spool.reached = msgspec.structs.replace(spool.generation, number=7)
         await spool.keep_generation()
         assert spool.generation.number == 7
     async with Spool.opened(tmp_path, clock) as spool:
         assert spool.generation.number == 7
+
+
+async def test_a_prefix_counts_since_the_first_run_with_it(tmp_path: Path, clock: Clock) -> None:
+    for prefixes, since in (["a", "a"], None), (["a", "b", "b"], NOON + SECOND), (["b", "a"], NOON + 2 * SECOND):
+        async with Spool.opened(tmp_path, clock) as spool:
+            for each in prefixes:
+                await spool.use_prefix("slurm", each)
+            assert await spool.prefix_used_since("slurm", prefixes[-1]) == since
+        clock.moment += SECOND
+    async with Spool.opened(tmp_path, clock) as spool:
+        for each in ("b", "a", "b", "a"):  # as reloads do
+            await spool.use_prefix("slurm", each)
+            clock.moment += SECOND
+        assert await spool.prefix_used_since("slurm", "a") == NOON + 6 * SECOND
+        assert await spool.prefix_used_since("slurm", "b") == NOON + 7 * SECOND  # now, since it is not in use
 
 
 async def test_a_batch_without_checkpoint_leaves_it(spool: Spool) -> None:

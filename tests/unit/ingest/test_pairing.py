@@ -9,7 +9,7 @@ records, or one of the spool from two generations ago?
 
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from auditord.ingest import Pairing, StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import MIGRATIONS
 from auditord.store import Verdict
-from auditord.store.store import RecordStore, follows
+from auditord.store.store import RecordStore
 from auditord.store.work import Statement
 from auditord.testing import make_record
 from auditord_hookspecs import Insert, Record
@@ -222,10 +222,14 @@ class StandInStore:
             raise StoreUnavailable("away")
         return self.now.number
 
+    async def starts(self, record_ids: Sequence[str], spool_id: str) -> tuple[Mapping[str, datetime], int]:
+        assert not record_ids
+        return {}, await self.generation(spool_id)
+
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         assert spool_id == SPOOL_ID
         before = self.now.number
-        number = generation if adopt or follows(before, generation) else before
+        number = generation if adopt or before in {generation - 1, generation} else before
         self._write("generation of the store", self.now._replace(number=number))
         return before
 
