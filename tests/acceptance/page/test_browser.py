@@ -243,6 +243,28 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.context.close()
 
 
+def test_values_are_suggested_for_an_empty_field(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(**SHAPES["desktop"]).new_page()
+    answers: list[int] = []
+
+    def note(answer: Any) -> None:  # Any: see above
+        if "/suggestions" in answer.url:
+            answers.append(answer.status)
+
+    page.on("response", note)
+    page.goto(f"{url}/jobs")
+    page.get_by_text("More filters").click()
+    page.fill("[name=label_key]", "group_id")
+    page.focus("[name=label_value]")
+    page.locator("#values option[value=genomics]").wait_for(state="attached")
+    page.locator("[name=label_value]").press_sequentially("LIMA")
+    page.locator("#values option[value=genomics]").wait_for(state="detached")
+    page.fill("[name=label_value]", "")  # offers all of them again
+    page.locator("#values option[value=genomics]").wait_for(state="attached")
+    assert set(answers) == {200}
+    page.context.close()
+
+
 @pytest.mark.parametrize("shape", ["desktop", "phone"])
 def test_values_are_suggested_while_somebody_types(browser: Any, url: str, shape: str) -> None:  # Any: see above
     page = browser.new_context(**SHAPES[shape]).new_page()

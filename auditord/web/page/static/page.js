@@ -154,7 +154,8 @@ async function suggestValues(field) {
   const label = field.dataset.label ?? (named instanceof HTMLInputElement ? named.value : "");
   const text = field.value;
   if (!label) return;
-  const answer = await fetch(`${field.dataset.suggest}?${new URLSearchParams({ label, text })}`);
+  const asked = new URLSearchParams(text ? { label, text } : { label });
+  const answer = await fetch(`${field.dataset.suggest}?${asked}`);
   if (!answer.ok || field.value !== text) return;
   /** @type {string[]} */
   const values = await answer.json();
