@@ -24,7 +24,7 @@ from auditord.reporting.periods import (
     up_to_same_day,
     year_before,
 )
-from auditord.reporting.pledges import Pledge
+from auditord.reporting.pledges import Pledge, Scope
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
@@ -280,15 +280,21 @@ class Figures(msgspec.Struct, frozen=True):
         """Return the pledges that may be compared with a question's figures.
 
         The sender of the request must be allowed to see every record that the question is about. Others would see the
-        pledges of other sites and groups, and compare them with a part of the usage.
+        pledges of other sites and groups, and compare them with a part of the usage. A role for one group or one site
+        asks about nothing else, also without a filter.
         """
         principal = principal_of(request)
         if principal is None:
             return self.pledges
         wanted = {question.keys.key(name): value for name, value in question.filters}
         rows = [role.rows or {} for role in principal.having(Permission.READ)]
-        sees_all = any(all(wanted.get(key) in values for key, values in each.items()) for each in rows)
-        return self.pledges if sees_all else ()
+        if any(all(wanted.get(key) in values for key, values in each.items()) for each in rows):
+            return self.pledges
+        site, group = [question.keys.key(name) for name in ("site", "group")]
+        if len(rows) != 1 or rows[0].keys() - {site, group} or any(len(values) != 1 for values in rows[0].values()):
+            return ()
+        own = Scope(*[next(iter(rows[0].get(key, ())), None) for key in (site, group)])
+        return [pledge for pledge in self.pledges if own.includes(pledge.scope)]
 
 
 def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:
