@@ -28,6 +28,7 @@ from auditord.reporting.pledges import Pledge, Scope
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
+from auditord.store.rollups.cells import CellSet
 from auditord.store.rollups.scope import scope_of
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
@@ -197,11 +198,18 @@ class Figures(msgspec.Struct, frozen=True):
             documents = [document async for page in pages for document in page]
         return await self.places.run(lambda: list(map(decode_record, documents)))
 
-    async def count(self, request: web.BaseRequest, where: Condition) -> int | None:
-        """Return how many records meet a condition; None if roll-ups cannot tell, since a count would read them all."""
+    async def count(self, request: web.BaseRequest, where: Condition, sets: Sequence[CellSet]) -> int | None:
+        """Return how many records meet a condition; None if roll-ups cannot tell, since a count would read them all.
+
+        Args:
+            request: the request, whose sender limits the records.
+            where: the condition.
+            sets: all sets of cells. One that is being filled cannot tell either.
+        """
         principal = principal_of(request)
         restriction = None if principal is None else principal.visible()
-        scope = scope_of(AggregateQuery(AllOf((where, restriction or AllOf()))))
+        filled = [each for each in sets if each.position >= sets[0].position]
+        scope = scope_of(AggregateQuery(AllOf((where, restriction or AllOf()))), filled)
         if scope is None:
             return None
         is_of_stopped = scope.first is not None or scope.last is not None

@@ -115,7 +115,8 @@ class JobsPages(msgspec.Struct, frozen=True):
         has_released, is_first = (await self.store.lake_state()).records > 0, "cursor" not in map(name_of, pieces)
         count = len(found) if is_first and len(found) <= listing.page else None
         if count is None and not has_released:  # else it would read the lake
-            count = await self.figures.count(request, self.query(view, unpaged, now).query.where)
+            where, sets = self.query(view, unpaged, now).query.where, await self.store.rollups.sets()
+            count = await self.figures.count(request, where, sets)
         orders: dict[str, tuple[str, str]] = {}
         for column, field in _SORTED.items():
             is_it = order.field is field
