@@ -46,7 +46,7 @@ from auditord.web.page.query_string import (
 from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.page.suggestions import Offered, Suggestions
-from auditord.web.requests import read_target
+from auditord.web.requests import principal_of, read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
@@ -216,6 +216,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         former = await figures.former(request, question) if is_settled else ()
         implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges, whole = figures.pledges_for(request, question), await figures.whole(request, report)
+        is_known = principal_of(request) is not None
 
         def make() -> web.Response:
             labels = ", ".join(sorted(form["offered"].labels))
@@ -242,7 +243,10 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "picture": view.url(f"{PATH}.svg"),
                 "snapshot": report.snapshot,
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
-                "command": command(view, now, self.figures.zone),
+                "command": command(
+                    view, now, self.figures.zone, url=self.renderer.url(request, "") if is_known else None
+                ),
+                "needs_token": is_known,
             }
             return self.renderer.answer("usage.html", values, navigation)
 
@@ -330,8 +334,15 @@ def _most_columns(view: View) -> int:
     return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
-def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
-    """Return the shell command that prints the same report; ``zone`` is the page's."""
+def command(view: View, now: datetime, zone: str = UTC_NAME, url: str | None = None) -> str:
+    """Return the shell command that prints the same report.
+
+    Args:
+        view: the view.
+        now: the current time in the zone of the view.
+        zone: the time zone of the page.
+        url: the address of the daemon that is asked; None for the record store, whose reader sees all records.
+    """
     unit, window = view.unit(now), view.window(now)
     words = ["auditord", "report", "usage", "--measure", view.measure.name]
     by, then, *_ = (*view.groups, "none", "none")
@@ -345,4 +356,5 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
     words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
+    words += [] if url is None else ["--url", url]
     return " ".join(map(quote, words))
