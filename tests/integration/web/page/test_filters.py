@@ -40,9 +40,8 @@ def job(number: int) -> Record:
     }
     cores = 2 ** (number % 4)
     cpu = Component("TotalCPU", 3_600 * cores * (20 if number == 12 else 1), ())
-    return Record(
-        f"job/{number}", start, (Component("Cores", cores, ()), cpu, Component("Memory", 2_048, ())), stop, meta
-    )
+    others = (Component("Memory", 2_048, ()), Component("WaitTime", 1_800, ()), Component("Disks", 2, ()))
+    return Record(f"job/{number}", start, (Component("Cores", cores, ()), cpu, *others), stop, meta)
 
 
 PATHS: Final = (USAGE, f"{USAGE}.csv", JOBS, f"{JOBS}.json", MY)
@@ -321,6 +320,16 @@ def test_a_list_of_failed_jobs_has_its_length(alice: Browser) -> None:
         assert f'<p class="note">1 of {len(jobs)} jobs</p>' in get(alice, f"/jobs?{view}&limit=1").text
     both = get(alice, "/jobs?outcome=failed&meta[VO][absent]=true&limit=1").text
     assert not re.search(r'<p class="note">1 of \d+ jobs</p>', both)
+
+
+def test_amounts_have_their_units(alice: Browser) -> None:
+    amounts = re.findall(
+        r'<td class="number">([^<]+)</td>', get(alice, "/jobs/job%2F1").text.partition("Components")[2]
+    )
+    assert amounts == ["2", "7,200 s", "2,048 MiB", "1,800 s", "2"]
+    asked = "component[Cores][gte]=2&component[Memory][lt]=4096&runtime[gte]=60&meta[Memory][dnc][]=x"
+    found = [unescape(each) for each in re.findall(r'class="chip">([^<]+) <', get(alice, f"/jobs?{asked}").text)]
+    assert found == ["Cores ≥ 2", "Memory < 4096 MiB", "Runtime ≥ 60 s", "Memory is not x"]
 
 
 def test_requested_memory_is_shown_without_its_peak(alice: Browser) -> None:
