@@ -284,6 +284,12 @@ class Figures(msgspec.Struct, frozen=True):
         """Return every bin of the report's window up to the present, with or without records."""
         return bins_of(report.question, self.now(), report.bins)
 
+    def describe_partial_bins(self, report: Report) -> str | None:
+        """Return the names of the partial (hatched) bins as text; None if there are none."""
+        bins, question = self.axis(report), report.question
+        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
+        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
+
     def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
         """Return the pledges that may be compared with a question's figures.
 

@@ -19,7 +19,7 @@ from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import explain_empty, has_implausible, missing_labels, part_of, remarks
+from auditord.reporting.report import explain_empty, has_implausible, missing_labels, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
@@ -117,12 +117,6 @@ class UsageFiles(msgspec.Struct, frozen=True):
         last = window.stop - timedelta(days=1)
         return f"{window.start:%-d %b %Y} to {last:%-d %b %Y}"
 
-    def partial(self, report: Report) -> str | None:
-        """Return the names of the partial (hatched) bins as text; None if there are none."""
-        bins, question = self.figures.axis(report), report.question
-        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
-        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
-
     def describe_pledge(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
         """Return the share of the pledge that was used as text; None without a pledge for the whole period."""
         question, window = report.question, report.question.window
@@ -148,7 +142,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         lines = [
             "" if window is None else f"{self.days(window)} · {report.question.zone}",
             " · ".join(filter(None, [total, *filters, self.describe_pledge(report, pledges)])),
-            None if chart is None else self.partial(report),
+            None if chart is None else self.figures.describe_partial_bins(report),
             remark_on_pledges(pledges, report.question),
             explain_empty(report, is_filtered=view.is_filtered) if chart is None else None,
         ]
@@ -235,7 +229,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "pledge": self.files.describe_pledge(report, pledges),
                 "chart": self.files.chart(drawn, view, pledges),
                 "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
-                "partial": self.files.partial(drawn),
+                "partial": self.figures.describe_partial_bins(drawn),
                 "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                 "moves": moves(view, window, now.date()),
                 "table": self._table(report, view, pledges, whole),

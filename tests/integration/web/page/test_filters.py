@@ -322,6 +322,13 @@ def test_a_list_of_failed_jobs_has_its_length(alice: Browser) -> None:
     assert not re.search(r'<p class="note">1 of \d+ jobs</p>', both)
 
 
+@pytest.mark.parametrize("path", [USAGE, MY])
+def test_incomplete_bars_are_explained(alice: Browser, path: str) -> None:
+    for bins, explained in (("bin=year", True), ("bin=day", False)):
+        text = get(alice, f"{path}?from={BEGIN:%Y-%m-%d}&to={BEGIN + timedelta(days=7):%Y-%m-%d}&{bins}").text
+        assert ("Incomplete (hatched bars, hollow dots): " in text) == ("url(#hatch)" in text) == explained
+
+
 def test_amounts_have_their_units(alice: Browser) -> None:
     amounts = re.findall(
         r'<td class="number">([^<]+)</td>', get(alice, "/jobs/job%2F1").text.partition("Components")[2]
