@@ -296,6 +296,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
                 "used": used,
+                "is_rest": row is rest,
             }
 
         shown, has_pledges = list[dict[str, Any]](), False  # Any: as above

@@ -162,6 +162,18 @@ def test_the_legend_hides_a_series_and_a_heading_sorts(browser: Any, url: str) -
     page.context.close()
 
 
+def test_a_sorted_table_keeps_the_sum_of_other_rows_last(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_page()
+    page.goto(f"{url}/usage?by=user&bin=none&period=90-days")
+    for heading in ("User", "Total", "Total"):
+        page.click(f"th .sorter:text-is('{heading}')")
+        names = page.locator("table.sortable tbody th").all_inner_texts()
+        assert [" more" in name for name in names] == [False] * (len(names) - 1) + [True]
+    totals = [float(each.replace(",", "")) for each in page.locator("table.sortable td.strong").all_inner_texts()[:-1]]
+    assert totals == sorted(totals)
+    page.context.close()
+
+
 def test_dragging_over_a_chart_leads_to_the_days_that_were_chosen(browser: Any, url: str) -> None:  # Any: see above
     page = browser.new_page()
     page.goto(url + PAGES["usage"])

@@ -59,7 +59,7 @@ function sortValue(row, column) {
 }
 
 /**
- * Sort a table by a column, descending at first; each further call reverses the order.
+ * Sort a table by a column, descending at first; each further call reverses the order. The sum of other rows stays last.
  * @param {HTMLTableElement} table
  * @param {HTMLTableCellElement} heading
  */
@@ -77,7 +77,7 @@ function sortTable(table, heading) {
       ? first - second : String(first).localeCompare(String(second));
     return descending ? -order : order;
   });
-  body.append(...rows);
+  body.append(...rows.filter((row) => !("rest" in row.dataset)), ...rows.filter((row) => "rest" in row.dataset));
 }
 
 /**
