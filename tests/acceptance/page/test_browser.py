@@ -292,6 +292,14 @@ def test_values_are_suggested_while_somebody_types(browser: Any, url: str, shape
     page.context.close()
 
 
+def test_a_name_in_a_filter_is_not_cut(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(**SHAPES["desktop"]).new_page()
+    page.goto(f"{url}/jobs?group=machine-learning&user=somebody-with-a-long-name")
+    cut = "fields => fields.filter(each => each.scrollWidth > each.clientWidth).map(each => each.name)"
+    assert page.eval_on_selector_all(".controls input[type=text]", cut) == []
+    page.context.close()
+
+
 def test_a_list_leads_to_its_usage_without_scripts(browser: Any, url: str) -> None:  # Any: see above
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(f"{url}/jobs?period=last-month")
