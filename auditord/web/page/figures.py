@@ -24,10 +24,11 @@ from auditord.reporting.periods import (
     up_to_same_day,
     year_before,
 )
-from auditord.reporting.pledges import Pledge
+from auditord.reporting.pledges import Pledge, Scope
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condense, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
+from auditord.store.rollups.cells import CellSet
 from auditord.store.rollups.scope import scope_of
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
@@ -197,11 +198,18 @@ class Figures(msgspec.Struct, frozen=True):
             documents = [document async for page in pages for document in page]
         return await self.places.run(lambda: list(map(decode_record, documents)))
 
-    async def count(self, request: web.BaseRequest, where: Condition) -> int | None:
-        """Return how many records meet a condition; None if roll-ups cannot tell, since a count would read them all."""
+    async def count(self, request: web.BaseRequest, where: Condition, sets: Sequence[CellSet]) -> int | None:
+        """Return how many records meet a condition; None if roll-ups cannot tell, since a count would read them all.
+
+        Args:
+            request: the request, whose sender limits the records.
+            where: the condition.
+            sets: all sets of cells. One that is being filled cannot tell either.
+        """
         principal = principal_of(request)
         restriction = None if principal is None else principal.visible()
-        scope = scope_of(AggregateQuery(AllOf((where, restriction or AllOf()))))
+        filled = [each for each in sets if each.position >= sets[0].position]
+        scope = scope_of(AggregateQuery(AllOf((where, restriction or AllOf()))), filled)
         if scope is None:
             return None
         is_of_stopped = scope.first is not None or scope.last is not None
@@ -276,19 +284,31 @@ class Figures(msgspec.Struct, frozen=True):
         """Return every bin of the report's window up to the present, with or without records."""
         return bins_of(report.question, self.now(), report.bins)
 
+    def describe_partial_bins(self, report: Report) -> str | None:
+        """Return the names of the partial (hatched) bins as text; None if there are none."""
+        bins, question = self.axis(report), report.question
+        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
+        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
+
     def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
         """Return the pledges that may be compared with a question's figures.
 
         The sender of the request must be allowed to see every record that the question is about. Others would see the
-        pledges of other sites and groups, and compare them with a part of the usage.
+        pledges of other sites and groups, and compare them with a part of the usage. A role for one group or one site
+        asks about nothing else, also without a filter.
         """
         principal = principal_of(request)
         if principal is None:
             return self.pledges
         wanted = {question.keys.key(name): value for name, value in question.filters}
         rows = [role.rows or {} for role in principal.having(Permission.READ)]
-        sees_all = any(all(wanted.get(key) in values for key, values in each.items()) for each in rows)
-        return self.pledges if sees_all else ()
+        if any(all(wanted.get(key) in values for key, values in each.items()) for each in rows):
+            return self.pledges
+        site, group = [question.keys.key(name) for name in ("site", "group")]
+        if len(rows) != 1 or rows[0].keys() - {site, group} or any(len(values) != 1 for values in rows[0].values()):
+            return ()
+        own = Scope(*[next(iter(rows[0].get(key, ())), None) for key in (site, group)])
+        return [pledge for pledge in self.pledges if own.includes(pledge.scope)]
 
 
 def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:

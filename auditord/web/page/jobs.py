@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from auditord.actions import Closing, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
-from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
+from auditord.reporting.measures import CORES, CPU_TIME, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store.store import RecordStore
@@ -53,6 +53,7 @@ from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
 from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, SortField
 from auditord_hookspecs.records import check_name
+from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.zones import zone_name
 
@@ -80,8 +81,6 @@ _SHOWN: Final = ("group", "user", "outcome", "start", "runtime", "cores", "gpus"
 _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
 _MIB: Final = 1 << 20
-_UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
-"""The units of the components that collectors make; see :mod:`auditord.reporting.measures`."""
 
 
 class JobsPages(msgspec.Struct, frozen=True):
@@ -115,7 +114,8 @@ class JobsPages(msgspec.Struct, frozen=True):
         has_released, is_first = (await self.store.lake_state()).records > 0, "cursor" not in map(name_of, pieces)
         count = len(found) if is_first and len(found) <= listing.page else None
         if count is None and not has_released:  # else it would read the lake
-            count = await self.figures.count(request, self.query(view, unpaged, now).query.where)
+            where, sets = self.query(view, unpaged, now).query.where, await self.store.rollups.sets()
+            count = await self.figures.count(request, where, sets)
         orders: dict[str, tuple[str, str]] = {}
         for column, field in _SORTED.items():
             is_it = order.field is field
@@ -170,7 +170,8 @@ class JobsPages(msgspec.Struct, frozen=True):
             acts = ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
         components: list[dict[str, str]] = []
         for each in record.components:
-            amount = f"{each.amount:,} {_UNITS.get(each.name, '')}".rstrip()
+            unit = QUANTITIES[each.name].unit if each.name in QUANTITIES else ""
+            amount = f"{each.amount:,} {unit}".rstrip()
             if each.name == PEAK and each.amount >= _MIB:
                 amount = f"{each.amount / _MIB:,.1f} MiB"
             scores = ", ".join(f"{score.name} {score.value:g}" for score in each.scores)

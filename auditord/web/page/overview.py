@@ -238,6 +238,7 @@ class MyPage(msgspec.Struct, frozen=True):
                 "chart": None
                 if question.bin is None
                 else self.charts.bars("My core hours", report, view, self.figures.axis(report)),
+                "partial": self.figures.describe_partial_bins(report),
                 "empty": explain_empty(report, is_filtered=asked.is_filtered),
                 "worst": self._worst(records),
                 "looked_at": LOOKED_AT,

@@ -30,7 +30,7 @@ from auditord.web.record_query import InvalidQuery, about, parse_query_string
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.vocabulary import OUTCOME, JobOutcome
+from auditord_hookspecs.vocabulary import OUTCOME, QUANTITIES, JobOutcome
 from auditord_hookspecs.zones import zone_name, zone_named
 
 FILTERS: Final = ("site", "group", "user", OUTCOME)
@@ -407,7 +407,7 @@ class Chip(msgspec.Struct, frozen=True):
     Args:
         subject: the label, the component, or the parameter.
         operator: the comparison; empty if there is none.
-        value: the value that the subject is compared with.
+        value: the value that the subject is compared with, with its unit.
         without: the query string without this filter.
     """
 
@@ -496,7 +496,9 @@ def chips(pieces: Sequence[str]) -> list[Chip]:
             continue
         ((_, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
         *subject, operator = [each for each in inner if each][:2] or [""]
-        found.append(Chip(subject[0] if subject else name, operator, value, without))
+        quantity = QUANTITIES.get(subject[0]) if name == "component" and subject else None
+        unit = "s" if name == "runtime" else quantity.unit if quantity else ""
+        found.append(Chip(subject[0] if subject else name, operator, f"{value} {unit}".rstrip(), without))
     return found
 
 

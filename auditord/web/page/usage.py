@@ -19,7 +19,7 @@ from auditord.reporting import Figure, Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import explain_empty, has_implausible, missing_labels, part_of, remarks
+from auditord.reporting.report import explain_empty, has_implausible, missing_labels, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
@@ -46,7 +46,7 @@ from auditord.web.page.query_string import (
 from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.page.suggestions import Offered, Suggestions
-from auditord.web.requests import read_target
+from auditord.web.requests import principal_of, read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
@@ -117,12 +117,6 @@ class UsageFiles(msgspec.Struct, frozen=True):
         last = window.stop - timedelta(days=1)
         return f"{window.start:%-d %b %Y} to {last:%-d %b %Y}"
 
-    def partial(self, report: Report) -> str | None:
-        """Return the names of the partial (hatched) bins as text; None if there are none."""
-        bins, question = self.figures.axis(report), report.question
-        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
-        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
-
     def describe_pledge(self, report: Report, pledges: Sequence[Pledge]) -> str | None:
         """Return the share of the pledge that was used as text; None without a pledge for the whole period."""
         question, window = report.question, report.question.window
@@ -148,7 +142,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         lines = [
             "" if window is None else f"{self.days(window)} · {report.question.zone}",
             " · ".join(filter(None, [total, *filters, self.describe_pledge(report, pledges)])),
-            None if chart is None else self.partial(report),
+            None if chart is None else self.figures.describe_partial_bins(report),
             remark_on_pledges(pledges, report.question),
             explain_empty(report, is_filtered=view.is_filtered) if chart is None else None,
         ]
@@ -216,6 +210,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         former = await figures.former(request, question) if is_settled else ()
         implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges, whole = figures.pledges_for(request, question), await figures.whole(request, report)
+        is_known = principal_of(request) is not None
 
         def make() -> web.Response:
             labels = ", ".join(sorted(form["offered"].labels))
@@ -234,7 +229,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "pledge": self.files.describe_pledge(report, pledges),
                 "chart": self.files.chart(drawn, view, pledges),
                 "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
-                "partial": self.files.partial(drawn),
+                "partial": self.figures.describe_partial_bins(drawn),
                 "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                 "moves": moves(view, window, now.date()),
                 "table": self._table(report, view, pledges, whole),
@@ -242,7 +237,10 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "picture": view.url(f"{PATH}.svg"),
                 "snapshot": report.snapshot,
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
-                "command": command(view, now, self.figures.zone),
+                "command": command(
+                    view, now, self.figures.zone, url=self.renderer.url(request, "") if is_known else None
+                ),
+                "needs_token": is_known,
             }
             return self.renderer.answer("usage.html", values, navigation)
 
@@ -298,6 +296,7 @@ class UsagePage(msgspec.Struct, frozen=True):
                 "total": format_figure(row.total[0], measure.unit, like),
                 "share": percent(share),
                 "used": used,
+                "is_rest": row is rest,
             }
 
         shown, has_pledges = list[dict[str, Any]](), False  # Any: as above
@@ -330,8 +329,15 @@ def _most_columns(view: View) -> int:
     return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
-def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
-    """Return the shell command that prints the same report; ``zone`` is the page's."""
+def command(view: View, now: datetime, zone: str = UTC_NAME, url: str | None = None) -> str:
+    """Return the shell command that prints the same report.
+
+    Args:
+        view: the view.
+        now: the current time in the zone of the view.
+        zone: the time zone of the page.
+        url: the address of the daemon that is asked; None for the record store, whose reader sees all records.
+    """
     unit, window = view.unit(now), view.window(now)
     words = ["auditord", "report", "usage", "--measure", view.measure.name]
     by, then, *_ = (*view.groups, "none", "none")
@@ -345,4 +351,5 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
     words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
+    words += [] if url is None else ["--url", url]
     return " ".join(map(quote, words))

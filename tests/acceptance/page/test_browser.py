@@ -162,6 +162,18 @@ def test_the_legend_hides_a_series_and_a_heading_sorts(browser: Any, url: str) -
     page.context.close()
 
 
+def test_a_sorted_table_keeps_the_sum_of_other_rows_last(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_page()
+    page.goto(f"{url}/usage?by=user&bin=none&period=90-days")
+    for heading in ("User", "Total", "Total"):
+        page.click(f"th .sorter:text-is('{heading}')")
+        names = page.locator("table.sortable tbody th").all_inner_texts()
+        assert [" more" in name for name in names] == [False] * (len(names) - 1) + [True]
+    totals = [float(each.replace(",", "")) for each in page.locator("table.sortable td.strong").all_inner_texts()[:-1]]
+    assert totals == sorted(totals)
+    page.context.close()
+
+
 def test_dragging_over_a_chart_leads_to_the_days_that_were_chosen(browser: Any, url: str) -> None:  # Any: see above
     page = browser.new_page()
     page.goto(url + PAGES["usage"])
@@ -243,6 +255,28 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.context.close()
 
 
+def test_values_are_suggested_for_an_empty_field(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(**SHAPES["desktop"]).new_page()
+    answers: list[int] = []
+
+    def note(answer: Any) -> None:  # Any: see above
+        if "/suggestions" in answer.url:
+            answers.append(answer.status)
+
+    page.on("response", note)
+    page.goto(f"{url}/jobs")
+    page.get_by_text("More filters").click()
+    page.fill("[name=label_key]", "group_id")
+    page.focus("[name=label_value]")
+    page.locator("#values option[value=genomics]").wait_for(state="attached")
+    page.locator("[name=label_value]").press_sequentially("LIMA")
+    page.locator("#values option[value=genomics]").wait_for(state="detached")
+    page.fill("[name=label_value]", "")  # offers all of them again
+    page.locator("#values option[value=genomics]").wait_for(state="attached")
+    assert set(answers) == {200}
+    page.context.close()
+
+
 @pytest.mark.parametrize("shape", ["desktop", "phone"])
 def test_values_are_suggested_while_somebody_types(browser: Any, url: str, shape: str) -> None:  # Any: see above
     page = browser.new_context(**SHAPES[shape]).new_page()
@@ -255,6 +289,14 @@ def test_values_are_suggested_while_somebody_types(browser: Any, url: str, shape
     page.locator("[name=label_value]").press_sequentially("LIMA")
     page.locator("#values option[value=climate]").wait_for(state="attached")
     assert page.evaluate(offered.format("values")) == ["climate"]
+    page.context.close()
+
+
+def test_a_name_in_a_filter_is_not_cut(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(**SHAPES["desktop"]).new_page()
+    page.goto(f"{url}/jobs?group=machine-learning&user=somebody-with-a-long-name")
+    cut = "fields => fields.filter(each => each.scrollWidth > each.clientWidth).map(each => each.name)"
+    assert page.eval_on_selector_all(".controls input[type=text]", cut) == []
     page.context.close()
 
 

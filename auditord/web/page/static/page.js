@@ -59,7 +59,7 @@ function sortValue(row, column) {
 }
 
 /**
- * Sort a table by a column, descending at first; each further call reverses the order.
+ * Sort a table by a column, descending at first; each further call reverses the order. The sum of other rows stays last.
  * @param {HTMLTableElement} table
  * @param {HTMLTableCellElement} heading
  */
@@ -77,7 +77,7 @@ function sortTable(table, heading) {
       ? first - second : String(first).localeCompare(String(second));
     return descending ? -order : order;
   });
-  body.append(...rows);
+  body.append(...rows.filter((row) => !("rest" in row.dataset)), ...rows.filter((row) => "rest" in row.dataset));
 }
 
 /**
@@ -154,7 +154,8 @@ async function suggestValues(field) {
   const label = field.dataset.label ?? (named instanceof HTMLInputElement ? named.value : "");
   const text = field.value;
   if (!label) return;
-  const answer = await fetch(`${field.dataset.suggest}?${new URLSearchParams({ label, text })}`);
+  const asked = new URLSearchParams(text ? { label, text } : { label });
+  const answer = await fetch(`${field.dataset.suggest}?${asked}`);
   if (!answer.ok || field.value !== text) return;
   /** @type {string[]} */
   const values = await answer.json();

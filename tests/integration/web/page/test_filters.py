@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from html.parser import HTMLParser
+from time import monotonic
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
@@ -39,9 +40,8 @@ def job(number: int) -> Record:
     }
     cores = 2 ** (number % 4)
     cpu = Component("TotalCPU", 3_600 * cores * (20 if number == 12 else 1), ())
-    return Record(
-        f"job/{number}", start, (Component("Cores", cores, ()), cpu, Component("Memory", 2_048, ())), stop, meta
-    )
+    others = (Component("Memory", 2_048, ()), Component("WaitTime", 1_800, ()), Component("Disks", 2, ()))
+    return Record(f"job/{number}", start, (Component("Cores", cores, ()), cpu, *others), stop, meta)
 
 
 PATHS: Final = (USAGE, f"{USAGE}.csv", JOBS, f"{JOBS}.json", MY)
@@ -98,7 +98,10 @@ def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     TokenFile(folder / "state").change(lambda _: [stored, sender])
     with running_daemon(folder, {"authenticators": {"tokens": {"kind": "tokens"}}}) as daemon:
         Client(daemon.url, token=sending).add_all(RECORDS)
-        yield Browser(daemon.url, headers={"Authorization": f"Bearer {token}"})
+        browser, deadline = Browser(daemon.url, headers={"Authorization": f"Bearer {token}"}), monotonic() + 60
+        while '<p class="note">1 of ' not in browser.get("/jobs?outcome=failed&limit=1").text:
+            assert monotonic() < deadline, "the roll-ups by outcome are not filled"
+        yield browser
 
 
 @dataclass
@@ -305,8 +308,35 @@ def test_a_list_has_its_length_unless_that_needs_every_record(alice: Browser, gi
     expected = sum(map(FILTERS[given], RECORDS))
     assert f'<p class="note">{expected} job{"s" * (expected != 1)}</p>' in get(alice, f"/jobs?{given}&limit=100").text
     told = re.findall(r'<p class="note">2 of (\d+) jobs</p>', get(alice, f"/jobs?{given}&limit=2").text)
-    in_rollups = given.startswith(("site=", "group=", "user=", "meta[group_id]", "stop_time", "open="))
+    in_rollups = given.startswith(
+        ("site=", "group=", "user=", "outcome=", "meta[group_id]", "meta[outcome]", "stop_time", "open=")
+    )
     assert told == ([str(expected)] if in_rollups else [])
+
+
+def test_a_list_of_failed_jobs_has_its_length(alice: Browser) -> None:
+    for view in ("outcome=failed", "outcome=failed&user=alice", "outcome=failed&period=90-days&group=belle"):
+        jobs = msgspec.json.decode(get(alice, f"/jobs.json?{view}").text)
+        assert f'<p class="note">1 of {len(jobs)} jobs</p>' in get(alice, f"/jobs?{view}&limit=1").text
+    both = get(alice, "/jobs?outcome=failed&meta[VO][absent]=true&limit=1").text
+    assert not re.search(r'<p class="note">1 of \d+ jobs</p>', both)
+
+
+@pytest.mark.parametrize("path", [USAGE, MY])
+def test_incomplete_bars_are_explained(alice: Browser, path: str) -> None:
+    for bins, explained in (("bin=year", True), ("bin=day", False)):
+        text = get(alice, f"{path}?from={BEGIN:%Y-%m-%d}&to={BEGIN + timedelta(days=7):%Y-%m-%d}&{bins}").text
+        assert ("Incomplete (hatched bars, hollow dots): " in text) == ("url(#hatch)" in text) == explained
+
+
+def test_amounts_have_their_units(alice: Browser) -> None:
+    amounts = re.findall(
+        r'<td class="number">([^<]+)</td>', get(alice, "/jobs/job%2F1").text.partition("Components")[2]
+    )
+    assert amounts == ["2", "7,200 s", "2,048 MiB", "1,800 s", "2"]
+    asked = "component[Cores][gte]=2&component[Memory][lt]=4096&runtime[gte]=60&meta[Memory][dnc][]=x"
+    found = [unescape(each) for each in re.findall(r'class="chip">([^<]+) <', get(alice, f"/jobs?{asked}").text)]
+    assert found == ["Cores ≥ 2", "Memory < 4096 MiB", "Runtime ≥ 60 s", "Memory is not x"]
 
 
 def test_requested_memory_is_shown_without_its_peak(alice: Browser) -> None:

@@ -388,7 +388,7 @@ ASKED = ("", "group=belle", "group=atlas", "site=KIT", "site=KIT&group=belle", "
     ("caller", "shown"),
     [
         ("seer", ["", "group=belle", "group=atlas", "site=KIT", "site=KIT&group=belle"]),
-        ("own_group", ["group=belle", "site=KIT&group=belle"]),
+        ("own_group", ["", "group=belle", "site=KIT", "site=KIT&group=belle"]),
         ("group_at_site", ["site=KIT&group=belle"]),
         ("alice", []),
     ],
@@ -400,6 +400,18 @@ def test_a_pledge_is_shown_to_those_who_see_all_records_that_it_is_compared_with
     assert {got.status for got in answers.values()} == {200}
     assert [asked for asked, got in answers.items() if "of the pledge of" in got.text] == shown
     assert [asked for asked, got in answers.items() if 'class="pledge"' in got.text] == shown
+
+
+def test_the_leader_of_one_group_sees_its_pledge_without_a_filter(guarded_site: Mapping[str, Visitor]) -> None:
+    def compared(caller: str, asked: str) -> list[str]:
+        text = guarded_site[caller].get(f"/usage?period=30-days&bin=none&{asked}").text
+        return re.findall(r"[\d.<]+ % of the pledge of [\d,]+", text)
+
+    for own, filtered in (("", "group=belle"), ("site=KIT", "site=KIT&group=belle")):
+        assert compared("own_group", own) == compared("seer", filtered) != []
+    assert compared("own_group", "") != compared("seer", "")
+    rows = guarded_site["own_group"].get("/usage?period=30-days&bin=none&by=group").text
+    assert ("Of pledge %" in rows, "atlas" in rows) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,13 @@
 import csv
 import io
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -151,6 +155,24 @@ def test_the_share_of_a_leader_is_of_all_records_of_the_period(site: Mapping[str
     assert "Share" not in re.sub(r"<(script|style).*?</\1>", "", elsewhere, flags=re.DOTALL), "it would tell an hour's"
     nobody = site["totals"].get("/usage?by=group&period=7-days&user=bob").text
     assert "No record that matches the filters stopped in this period." in nobody
+
+
+@pytest.mark.parametrize("caller", ["administrator", "leader", "site"])
+def test_the_command_of_a_view_prints_what_its_reader_may_see(
+    site: Mapping[str, Browser], caller: str, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(site[caller].headers["Authorization"].removeprefix("Bearer "))
+    token.chmod(0o600)
+    text = unescape(site[caller].get("/usage?by=group&period=7-days&bin=none&measure=jobs").text)
+    line = re.search(r"<code>(auditord report [^<]+)</code>", text)
+    assert line is not None
+    words = [*shlex.split(line[1])[1:], "--token-file", str(token), "--output", "json"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "auditord", *words], capture_output=True, check=True, cwd=tmp_path, timeout=120
+    )
+    assert msgspec.json.decode(printed.stdout)["total"]["jobs"] == len(seen_by(caller))
+    assert "add <code>--token-file FILE</code>" in text
 
 
 def test_a_file_of_jobs_is_bounded_and_needs_no_page(
