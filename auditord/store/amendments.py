@@ -80,7 +80,7 @@ class Version(msgspec.Struct, frozen=True):
         document: the former wire text.
         received_at: when the record first arrived.
         updated_at: when this version arrived, unless it was the first.
-        principal: the sender of this version.
+        principal: the principal that sent this version.
     """
 
     number: int

@@ -183,7 +183,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": components,
             "history": history,
-            "origin": await self.store.origin(record_id) if is_operator else None,
+            "origin": await self.store.find_with_provenance(record_id) if is_operator else None,
             "differences": await self.store.differences_of(record_id) if is_operator else (),
             "acts": acts,
             "api": f"/api/v1/records/{quote(record_id, safe='')}",
