@@ -160,9 +160,9 @@ class Restoration(msgspec.Struct, frozen=True):
         if not has_store:
             self._refuse_without_store()
             await self.store.put_aside(self._aside())  # an empty one
-            await _place(self.store)
+            await _prepare_and_put_in_place(self.store)
         if not has_spool:
-            await _place(self.spool)
+            await _prepare_and_put_in_place(self.spool)
         async with _open_pair(self.configuration, self.now) as (spool, store):
             known_then = await store.generation(made.spool_id)
             # A spool is new if it was created while the loss of the old one could not be detected.
@@ -191,9 +191,9 @@ class Restoration(msgspec.Struct, frozen=True):
             for target in targets:
                 await target.prepare()
             begin(folder, Unfinished(str(self.backup), aside, present))
-            places = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
+            moved = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
             for target in targets:
-                await target.place()
+                await target.put_in_place()
             with closing(open_for_writing(folder / SPOOL)) as connection, translate_errors(folder / SPOOL):
                 connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
             has_tokens = await self._finish()
@@ -201,7 +201,7 @@ class Restoration(msgspec.Struct, frozen=True):
         finally:
             for target in targets:
                 await target.discard()
-        return Restored(self.backup, self.manifest, aside=places, has_tokens=has_tokens)
+        return Restored(self.backup, self.manifest, aside=moved, has_tokens=has_tokens)
 
     def _aside(self) -> str:
         """Return the name under which existing files are moved aside."""
@@ -328,9 +328,9 @@ async def _pair_restored(configuration: Configuration, now: Callable[[], datetim
         await Pairing(store, spool).adopt()
 
 
-async def _place(target: Target) -> None:
+async def _prepare_and_put_in_place(target: Target) -> None:
     try:
         await target.prepare()
-        await target.place()
+        await target.put_in_place()
     finally:
         await target.discard()

@@ -275,19 +275,19 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
     return colons == count + ignored
 
 
-def _refuse_in_record(record: _Object, place: str) -> None:
-    _refuse(record, _RECORD, place)
+def _refuse_in_record(record: _Object, path: str) -> None:
+    _refuse(record, _RECORD, path)
     for at, component in enumerate(_last(record, "components")):
-        _refuse(component, _COMPONENT, f"{place}.components[{at}]")
+        _refuse(component, _COMPONENT, f"{path}.components[{at}]")
         for number, score in enumerate(_last(component, "scores")):
-            _refuse(score, _SCORE, f"{place}.components[{at}].scores[{number}]")
+            _refuse(score, _SCORE, f"{path}.components[{at}].scores[{number}]")
 
 
-def _refuse(members: _Object, names: Sequence[str], place: str) -> None:
+def _refuse(members: _Object, names: Sequence[str], path: str) -> None:
     present = [name for name, _ in members]
     for name in names:
         if present.count(name) > 1:
-            raise InvalidRecord(f"Object has the field `{name}` more than once - at `{place}`")
+            raise InvalidRecord(f"Object has the field `{name}` more than once - at `{path}`")
 
 
 def _last(members: _Object, name: str) -> Sequence[_Object]:

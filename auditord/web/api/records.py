@@ -158,7 +158,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def cursor(record: Record) -> str:
-    """Return the cursor of the place after a record."""
+    """Return the cursor of the position after a record."""
     return f"{format_time(record.start_time)},{record.record_id}"
 
 
@@ -213,18 +213,18 @@ def _implausible(name: str, given: Given) -> Iterator[Condition]:
 def _metas(name: str, given: Given) -> Iterator[Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
-            place = f"{name}[{key}][{operator}]"
+            parameter = f"{name}[{key}][{operator}]"
             match operator:
                 case "any":
-                    if found := tuple(values(place, listed)):
+                    if found := tuple(values(parameter, listed)):
                         yield MetaContainsAny(key, found)
                 case "absent":
-                    if scalar(place, listed) not in {None, "true"}:
-                        raise InvalidQuery(f"'{place}' must be true: leave it out otherwise")
+                    if scalar(parameter, listed) not in {None, "true"}:
+                        raise InvalidQuery(f"'{parameter}' must be true: leave it out otherwise")
                     if not is_absent(listed):
                         yield MetaAbsent(key)
                 case _ if operator in META_OPERATORS:
-                    yield from (META_OPERATORS[operator](key, value) for value in values(place, listed))
+                    yield from (META_OPERATORS[operator](key, value) for value in values(parameter, listed))
                 case _:
                     expected = ", ".join([*META_OPERATORS, "any", "absent"])
                     raise InvalidQuery(
