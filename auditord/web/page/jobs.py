@@ -51,7 +51,7 @@ from auditord.web.record_query import InvalidQuery, about
 from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
-from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, SortField
+from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -116,11 +116,6 @@ class JobsPages(msgspec.Struct, frozen=True):
         if count is None and not has_released:  # else it would read the lake
             where, sets = self.query(view, unpaged, now).query.where, await self.store.rollups.sets()
             count = await self.figures.count(request, where, sets)
-        orders: dict[str, tuple[str, str]] = {}
-        for column, field in _SORTED.items():
-            is_it = order.field is field
-            state = "" if not is_it else "descending" if order.descending else "ascending"
-            orders[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
         values = {
             "view": view,
             "zone": zone_name(now),
@@ -131,7 +126,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "first": None if is_first else _url(set_parameter(pieces, "cursor", None)),
             "next": following,
             "longer": longer,
-            "orders": orders,
+            "orders": _link_orders(pieces, order),
             **form_of(pieces, zone),
             "latest_first": order.descending,
             "limit": listing.page,
@@ -214,6 +209,16 @@ async def _read_record(request: web.BaseRequest, records: RecordsFor) -> Record:
     if text is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
     return decode_record(text)
+
+
+def _link_orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
+    """Return the URL of each column's order, and for the column of the present order, ascending or descending."""
+    orders: dict[str, tuple[str, str]] = {}
+    for column, field in _SORTED.items():
+        is_it = order.field is field
+        state = "" if not is_it else "descending" if order.descending else "ascending"
+        orders[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
+    return orders
 
 
 def _url(query: str) -> str:
