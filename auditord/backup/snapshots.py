@@ -29,8 +29,6 @@ STORE: Final = "records.db"
 
 
 class StoreSnapshot(ABC):
-    """A snapshot of the record store."""
-
     @abstractmethod
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         """Write the snapshot to a folder."""

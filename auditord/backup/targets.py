@@ -121,7 +121,6 @@ class FileTarget(Target):
 
     @property
     def draft(self) -> Path:
-        """The prepared copy."""
         return self.path.with_name(f".restoring-{self.path.name}")
 
 
@@ -151,7 +150,6 @@ class ServerTarget(Target):
         await refuse_daemons(self.address)
 
     async def put_aside(self, aside: str) -> str:
-        """Rename the schema."""
         name = aside.replace("-", "_").lower()
         if not await self._has(name) and await self._has("auditord"):
             await self._do(sql.SQL("ALTER SCHEMA auditord RENAME TO {}").format(sql.Identifier(name)))
@@ -195,7 +193,6 @@ def restore_tokens(backup: Path, manifest: Manifest, state_dir: Path) -> bool:
 
 
 def spool_target(backup: Path, state_dir: Path) -> FileTarget:
-    """Return the target for the spool."""
     return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, lambda _: None)
 
 

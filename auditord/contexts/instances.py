@@ -155,7 +155,6 @@ class InstanceContext(CommandRunner):
         return task_log(self.instance, self.kind)
 
     def now(self) -> datetime:
-        """Return the current time."""
         return self.clock()
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
@@ -200,7 +199,6 @@ class SpoolCollectorContext(InstanceContext):
         return await self.spool.pending(self.instance)
 
     def report_progress(self, fraction: float) -> None:
-        """Report the fraction of the run that is done."""
         if self.on_progress is not None:
             self.on_progress(fraction)
 

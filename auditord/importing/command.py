@@ -202,14 +202,10 @@ there.
 
 
 class _ImporterGroup(GuessingGroup):
-    """The group with a command for each installed importer."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the kinds of importers."""
         return sorted(_importers(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a kind."""
         kind = _importers(ctx).get(cmd_name)
         return None if kind is None else _command_of(kind)
 

@@ -31,8 +31,6 @@ _INTERVALS: Final = {"cleaned_at": timedelta(hours=12), "listed_at": timedelta(d
 
 
 class LakeMetrics(Collector):
-    """The gauges of the lake."""
-
     def __init__(self) -> None:
         self.facts: LakeFacts | None = None
         self.complete_at: datetime | None = None

@@ -64,7 +64,6 @@ class Amendment(msgspec.Struct, frozen=True):
 
     @property
     def record_id(self) -> str:
-        """The id of the record that it changes."""
         return decode_record(self.stored).record_id
 
 

@@ -139,7 +139,6 @@ class LakeStore(Reads, ABC):
         return await self._read(read_released())
 
     async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
-        """Return those of the records that are released."""
         return await self._read(find_released(record_ids))
 
     async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:

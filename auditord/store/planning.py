@@ -99,7 +99,6 @@ class StoredRow(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> Record:
-        """The stored record."""
         return decode_record(self.text.encode())
 
 

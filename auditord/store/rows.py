@@ -141,7 +141,6 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def record_id(self) -> str:
-        """The record's id."""
         return self.record.record_id
 
     @property

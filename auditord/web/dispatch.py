@@ -74,8 +74,6 @@ _NAMES: Final = (
 
 
 class Histogram:
-    """A histogram of numbers."""
-
     __slots__ = ("_bounds", "_counts", "_total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -84,7 +82,6 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a number."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 

@@ -71,7 +71,6 @@ class LineElements:
         self._parts: list[bytes] = []
 
     def feed(self, piece: bytes) -> Sequence[bytes]:
-        """Return the lines that end in this piece."""
         *lines, rest = piece.split(b"\n")
         found = [part for line in lines for part in self._end_line(line)]
         if rest:

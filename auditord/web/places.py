@@ -41,7 +41,6 @@ class Shares:
 
     @property
     def free(self) -> int:
-        """The number of free units."""
         return self._free
 
     def is_wanted(self, who: str) -> bool:

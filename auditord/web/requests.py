@@ -71,7 +71,6 @@ def path_for_logs(request: web.BaseRequest) -> str:
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:
-    """Store the principal in a request."""
     request[_PRINCIPAL] = principal
 
 

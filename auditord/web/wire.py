@@ -110,8 +110,6 @@ class RecordWriter:
 
 
 class WriteHandlers(RecordWriter):
-    """Handles the routes that write."""
-
     @Operation("POST", "/record", "", "add a record", Permission.WRITE)
     def add_one(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer ``POST /record``: add one record, a JSON object."""

@@ -172,7 +172,6 @@ class End(ABC):
         """Open a transaction: everything that is written within it is committed or rolled back together."""
 
     async def count(self) -> int:
-        """Return the number of records."""
         return int(str(await self._value("count_records")))
 
     async def row_counts(self) -> Mapping[str, int]:

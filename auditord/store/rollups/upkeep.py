@@ -157,7 +157,6 @@ class Upkeep:
         self.wake()
 
     async def sets(self) -> Sequence[CellSet]:
-        """Return the sets of cells."""
         return await self._read(list_sets())
 
     async def start_over(self) -> None:

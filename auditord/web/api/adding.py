@@ -81,7 +81,6 @@ class VerdictList:
             self._listed = list(filter(self._is_listed, self._listed))
 
     def sum_up(self) -> Verdicts:
-        """Return the summary for the client."""
         return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
     @property

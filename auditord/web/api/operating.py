@@ -136,7 +136,6 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Retry entries of the quarantine."""
         chosen = await decode_body(request, Retry)
         return json_answer(await self.actions.retry(chosen.ids, chosen.collector))
 
@@ -152,7 +151,6 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Discard entries of the quarantine."""
         chosen = await decode_body(request, Chosen)
         return json_answer(Discarded(await self.actions.discard(chosen.ids)))
 
@@ -209,7 +207,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Close open records."""
         wanted = await decode_body(request, changes.ClosingsWanted)
         with _invalid_refused():
             closings = list[Closing]()
@@ -234,7 +231,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Delete records."""
         wanted = await decode_body(request, changes.DeletionsWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)

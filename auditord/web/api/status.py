@@ -62,7 +62,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
         problems=(503,),
     )
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """List every instance."""
         return json_answer(Instances(await self.instance_states()))
 
     async def instance_states(self) -> list[Instance]:
@@ -93,7 +92,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
         return json_answer(report, 200 if report.durable else 503)
 
     async def health_report(self) -> HealthReport:
-        """Return the health of the daemon."""
         store, spool = await asyncio.gather(_part(self.ingest.store.check), _part(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))

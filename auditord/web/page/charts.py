@@ -56,7 +56,6 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def css(self) -> str:
-        """The CSS classes of the picture."""
         return "chart fluid" if self.is_fluid else "chart"
 
     def __html__(self) -> str:

@@ -49,7 +49,6 @@ class FileWriter(msgspec.Struct, frozen=True):
     folder: Path | None
 
     async def text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the pages of a text."""
         while page := await self.places.run(lambda: join_pieces(pieces)):
             yield [page]
 

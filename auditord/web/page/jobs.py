@@ -254,7 +254,6 @@ def job_figures(record: Record) -> Mapping[str, Figure | None]:
 
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
-    """Return a record as a row of a table."""
     figures = job_figures(record)
     amounts = {name: None if (figure := figures[name]) is None else float(figure.amount) for name in ("cores", "gpus")}
     return {

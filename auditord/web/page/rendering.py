@@ -90,7 +90,6 @@ class Assets:
         return self._names
 
     def content(self, name: str) -> str:
-        """Return the text of a file."""
         return self._files[self._names[name]].content.decode()
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -161,7 +160,6 @@ class Renderer:
     def answer(
         self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
     ) -> web.Response:
-        """Render a template."""
         everything = {
             "is_frame": False,
             "ui": self._ui,
@@ -383,7 +381,6 @@ class Visitors(msgspec.Struct, frozen=True):
     is_shown: Callable[[str, Principal | None], bool]
 
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
-        """Return the navigation for the sender of a request."""
         principal, sessions = principal_of(request), self.forms.sessions
         entries = [
             (path, name)

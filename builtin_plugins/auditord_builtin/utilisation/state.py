@@ -49,8 +49,6 @@ class _Refusal(msgspec.Struct):
 
 
 class _Progress(msgspec.Struct):
-    """The progress of the report on one period."""
-
     written: bool = False
     served: list[str] = []
     refused: dict[str, _Refusal] = {}

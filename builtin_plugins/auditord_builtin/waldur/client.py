@@ -293,15 +293,12 @@ class WaldurClient:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def me(self) -> api.User:
-        """Return the user of the token."""
         return await self._read(api.ME, api.User)
 
     async def version(self) -> api.Version:
-        """Return the server's version."""
         return await self._read(api.VERSION, api.Version)
 
     async def offering(self) -> api.Offering:
-        """Return the offering with its components."""
         return await self._read(api.offering(self._offering), api.Offering)
 
     async def resources(self) -> Sequence[api.Resource]:
@@ -323,7 +320,6 @@ class WaldurClient:
         return rows
 
     async def user_usages(self, month: date) -> Sequence[api.ComponentUserUsage]:
-        """Return the amounts of all users in a month."""
         return await self._list(
             api.user_usages(self._offering, month),
             api.ComponentUserUsage,
