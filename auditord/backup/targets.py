@@ -115,7 +115,6 @@ class FileTarget(Target):
         sync(self.path.parent)
 
     async def discard(self) -> None:
-        """Remove the prepared copy."""
         for part in (*_PARTS, "-journal"):
             _with_ending(self.draft, part).unlink(missing_ok=True)
 

@@ -122,8 +122,6 @@ async def _run(request: RunRequest, url: str | None) -> RunReport:
 
 
 class Terminal:
-    """Prints the output of a plugin."""
-
     def show_line(self, line: str) -> None:
         say(line, err=True)
 

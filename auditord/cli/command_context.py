@@ -37,7 +37,6 @@ class HostCommandContext:
 
     @property
     def state_dir(self) -> Path:
-        """The daemon's folder."""
         return self._installation.configuration.state_dir
 
     def roles(self) -> Collection[str]:

@@ -65,8 +65,6 @@ class LakeMetrics(Collector):
 
 
 def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) -> PluginKind[LakeSection]:
-    """Return the kind of the lake's only instance."""
-
     async def run(section: LakeSection, context: PluginContext) -> None:
         daemon = section.name or ""  # the model requires it
         if context.dry_run:

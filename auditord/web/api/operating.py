@@ -79,8 +79,6 @@ class QuarantineQuery(msgspec.Struct, frozen=True):
 
 
 class QuarantineHandlers(msgspec.Struct, frozen=True):
-    """Handles requests about the quarantine."""
-
     spool: Spool
     actions: Actions
 
@@ -189,7 +187,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Replace a stored record."""
         wanted = await decode_body(request, changes.CorrectionWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)
@@ -274,8 +271,6 @@ def _invalid_refused() -> Generator[None, None, None]:
 
 
 class Reload(Protocol):
-    """Reloads the configuration of a running daemon."""
-
     def __call__(self, *, dry_run: bool, values: Mapping[str, Any] | None) -> Awaitable[Changes]:
         """Reload the files, or only compare them or these values of other files.
 

@@ -45,8 +45,6 @@ _Turns: TypeAlias = Mapping[str, memory.HeldTurn]
 
 
 class StatusHandlers(msgspec.Struct, frozen=True):
-    """Reports the state of the daemon."""
-
     health: Health
     spool: Spool
     ingest: Ingest
@@ -189,8 +187,6 @@ class ReportedSites(msgspec.Struct, frozen=True):
 
 
 class SiteReportHandlers(msgspec.Struct, frozen=True):
-    """Receives and lists reports of the daemons of sites."""
-
     reports: SiteReports
     records: Reads
     now: Callable[[], datetime]

@@ -272,7 +272,6 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
 
 
 def job_link(record_id: str) -> str:
-    """Return the path of a record's page."""
     return f"{PATH}/{quote(record_id, safe='')}"
 
 
@@ -301,15 +300,12 @@ _FAILED: Final[Mapping[str, str]] = {
 
 
 class ChangingPages(msgspec.Struct, frozen=True):
-    """Lets administrators change a record."""
-
     changes: RecordActions
     records: RecordsFor
     renderer: Renderer
     visitors: Visitors
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the form for a change."""
         act, record = await self._choose(request)
         self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()

@@ -175,7 +175,6 @@ class Renderer:
         return response
 
     def redirect(self, path: str) -> web.Response:
-        """Redirect the browser to another page."""
         return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
 
     def again(self, target: str) -> web.Response:

@@ -45,7 +45,6 @@ def pack(things: Sequence[SummaryRow | Message]) -> Packed:
 
 
 def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
-    """Decompress rows or messages."""
     if not packed.size:
         return ()
     data = zlib.decompress(base64.b64decode(packed.text))
@@ -187,7 +186,6 @@ class SavedState:
 
 
 def show_state(task: str, state: ReportedState) -> None:
-    """Set the gauges to the saved state."""
     for site, reported in state.sites.items():
         for (month, stage), jobs in stages(reported).items():
             metrics.JOBS.labels(task, site, month, stage).set(jobs)

@@ -63,7 +63,6 @@ _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
 
 def http_options(config: WaldurConfig, observe: Observe, timeout: timedelta) -> HttpOptions:
-    """Return the options of connections to an instance's Waldur."""
     return HttpOptions(
         tls=TlsFiles(ca=config.ca_file),
         verify=config.verify_ssl,
