@@ -38,7 +38,7 @@ from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
-from auditord.store.opening import open_store
+from auditord.store.opening import open_configured_store
 from auditord.store.postgres.administration import database_status, migrate_database
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
@@ -152,8 +152,7 @@ class Restoration(msgspec.Struct, frozen=True):
         made, has_spool = self.manifest.spool, await self.spool.is_present()
         has_store = await self.store.is_present()
         if has_store:  # an empty one that was created after the loss counts as missing
-            keys = self.configuration.counted_keys
-            async with open_store(self.configuration.store, counted_keys=keys) as store:
+            async with open_configured_store(self.configuration) as store:
                 has_store = await store.generation(made.spool_id) > 0 or (await store.counts()).total > 0
         if not has_store and not has_spool:
             return await self._replace_both(note)
@@ -269,7 +268,7 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     if behind is not Behind.SPOOL:  # an older spool still has its checkpoints
         until = None
         if has_store:
-            async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
+            async with open_configured_store(configuration) as store:
                 groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
             until = max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
         late = {each.name: begins for each in sources if (begins := each.earliest_to_configure(until)) is not None}
@@ -293,10 +292,7 @@ async def _open_pair(
     configuration: Configuration, now: Callable[[], datetime]
 ) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
     """Open spool and store, whether or not they belong together."""
-    async with (
-        Spool.opened(configuration.state_dir, now) as spool,
-        open_store(configuration.store, counted_keys=configuration.counted_keys) as store,
-    ):
+    async with Spool.opened(configuration.state_dir, now) as spool, open_configured_store(configuration) as store:
         yield spool, store
 
 

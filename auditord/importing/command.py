@@ -31,7 +31,7 @@ from auditord.importing.comparing import Compared, RowProblem, RowState, StoreCo
 from auditord.importing.writing import PositionFile, Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance
-from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.opening import open_configured_store, open_store_for_reading
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Importer, ImporterKind, Table, Transform
 from auditord_hookspecs.terminal import output_option, say, write_json
@@ -343,8 +343,7 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
             file.forget()
-        keys = configuration.counted_keys
-        async with open_store(configuration.store, counted_keys=keys) as store:
+        async with open_configured_store(configuration) as store:
             if not file.read().written:
                 provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
                 with ImportProgress("importing") as progress, _disable_gc():
