@@ -114,11 +114,11 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
 
     async def get(self, record_id: str) -> bytes | None:
         """Return the wire text of a record; None if it is missing or hidden."""
-        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as pages:
-            return next((document for document in [each async for page in pages for each in page]), None)
+        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as chunks:
+            return next((document for document in [each async for chunk in chunks for each in chunk]), None)
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Open a stream of pages of visible records' wire texts."""
+        """Open a stream of chunks of visible records' wire texts."""
         return self.store.stream(replace(query, where=AllOf((query.where, self.restriction))))
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
