@@ -166,15 +166,7 @@ class InstanceContext(CommandRunner):
 
 @dataclass(eq=False, kw_only=True)
 class SpoolCollectorContext(InstanceContext):
-    """A collector's context over the spool.
-
-    Args:
-        checkpoint: the checkpoint at the start of the run.
-        window: the period to collect again, if any.
-        job: the job to collect again, if any.
-        dry_run: whether the batches are only shown.
-        on_progress: receives the completed fraction of the run.
-    """
+    """A collector's context over the spool."""
 
     spool: Spool
     checkpoint: Any  # Any: the JSON that the collector stored

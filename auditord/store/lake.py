@@ -101,14 +101,7 @@ class LakePart(msgspec.Struct, frozen=True):
 
 
 class LakeSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of a lake's table.
-
-    Args:
-        lake_id: the id of the table.
-        location: the location of the table.
-        snapshot_id: the id of the snapshot.
-        sequence: the sequence number of the snapshot.
-    """
+    """A snapshot of a lake's table."""
 
     lake_id: str
     location: str

@@ -146,12 +146,7 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
 
 @dataclass(eq=False)
 class NightlyAudits(Collector):
-    """Audits the last complete days of each collector, one collector at a time, and exposes the results as metrics.
-
-    Args:
-        tasks: returns the collectors to audit.
-        spool: stores the results.
-    """
+    """Audits the last complete days of each collector, one collector at a time, and exposes the results as metrics."""
 
     section: AuditSection
     tasks: Callable[[], Sequence[str]]

@@ -91,14 +91,7 @@ class Histogram:
 
 
 class PlainHistogram(PlainFamily):
-    """A family of histograms, which makes its text without a sample for each line.
-
-    Args:
-        name: the name of the metric.
-        documentation: its help text.
-        labels: the names of the labels.
-        series: the values of the labels, and the numbers.
-    """
+    """A family of histograms, which makes its text without a sample for each line."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], series: Sequence[tuple[Sequence[str], Histogram]]

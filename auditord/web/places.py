@@ -148,12 +148,7 @@ def _now() -> float:
 
 
 class GrowingPlace:
-    """The place of an answer that may turn out to be large. All its waits together last for :data:`PATIENCE`.
-
-    Args:
-        stack: holds the place.
-        take_large: returns a context that holds a large place.
-    """
+    """The place of an answer that may turn out to be large. All its waits together last for :data:`PATIENCE`."""
 
     def __init__(self, stack: AsyncExitStack, take_large: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         self._stack = stack

@@ -103,10 +103,6 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
     """The records of a store or lake that a client may see. Hidden records are treated as missing.
 
     Implements :class:`Reads`.
-
-    Args:
-        store: all records.
-        restriction: the condition for visible records.
     """
 
     store: Listed

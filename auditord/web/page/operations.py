@@ -226,11 +226,7 @@ class BackgroundRun:
 
 
 class BackgroundRuns:
-    """Starts runs in the background and remembers the latest ones.
-
-    Args:
-        start_soon: runs a coroutine function in the background.
-    """
+    """Starts runs in the background and remembers the latest ones."""
 
     def __init__(self, actions: Actions, start_soon: StartSoon) -> None:
         self._actions = actions
