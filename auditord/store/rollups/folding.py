@@ -61,22 +61,22 @@ def list_sets() -> Work[Sequence[CellSet]]:
     return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
-def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
-    """Add and drop sets of cells so that exactly these keys have one. Return whether anything changed.
+def replace_sets(set_keys: Sequence[str], released_to: int) -> Work[bool]:
+    """Add and drop sets of cells so that exactly these set keys have one. Return whether anything changed.
 
     Args:
-        keys: in any order.
+        set_keys: in any order.
         released_to: the day after the last released record. The feed lacks some records of earlier days.
     """
     sets = yield from list_sets()
-    unwanted = [each for each in sets if each.key is not None and each.key not in keys]
+    unwanted = [each for each in sets if each.key is not None and each.key not in set_keys]
     for each in unwanted:  # first, since this waits for other processes that fold
         yield from ask("forget_consumer", name=each.consumer)
     for each in unwanted:
         yield from _drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
     numbers = {each.number for each in sets if each not in unwanted}
-    new = [key for key in dict.fromkeys(keys) if key not in {each.key for each in sets}]
+    new = [key for key in dict.fromkeys(set_keys) if key not in {each.key for each in sets}]
     for key in new:
         number = min(set(range(1, len(numbers) + 2)) - numbers)
         numbers.add(number)

@@ -362,26 +362,26 @@ class Sheet(msgspec.Struct, frozen=True):
 
     Args:
         lines: the lines below the title.
-        keys: the legend: names and colour numbers.
+        legend: names and colour numbers.
         style: the CSS rules of charts.
     """
 
     title: str
     lines: Sequence[str]
-    keys: Sequence[tuple[str, int]]
+    legend: Sequence[tuple[str, int]]
     style: str
 
     def around(self, chart: Picture | None) -> str:
         """Return the SVG of the sheet; without a chart, only its texts."""
         top = _TITLE + _LINE * len(self.lines) + 14
         high = 0 if chart is None else chart.height
-        keys, x, y = list[str](), float(_MARGIN), top + high + (_LINE if self.keys else 0)
-        for name, colour in self.keys:
+        legend, x, y = list[str](), float(_MARGIN), top + high + (_LINE if self.legend else 0)
+        for name, colour in self.legend:
             wide = 2 * _SWATCH + 16 + _CHARACTER * len(name)
             if x > _MARGIN and x + wide > WIDTH + _MARGIN:
                 x, y = float(_MARGIN), y + _LINE
             square = f'x="{x:.1f}" y="{y - 10:.1f}" width="{_SWATCH}" height="{_SWATCH}" rx="2"'
-            keys.append(f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}')
+            legend.append(f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}')
             x += wide
         height = y + _MARGIN
         parts = [text_at(_MARGIN, _TITLE, self.title, css="title")]
@@ -392,7 +392,7 @@ class Sheet(msgspec.Struct, frozen=True):
         size = f'width="{_SHEET_WIDTH}" height="{height}"'
         begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
         paper = f'<style>{self.style}</style><rect class="paper" {size}/>'
-        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join([*parts, *keys])}</svg>'
+        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join([*parts, *legend])}</svg>'
         return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", sheet)
 
 

@@ -189,10 +189,10 @@ class Renderer:
         """Return the full URL of a path, with the host by which the client reaches this server."""
         return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
-    def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
+    def sheet(self, title: str, lines: Sequence[str], legend: Sequence[tuple[str, int]]) -> Sheet:
         """Return a sheet for a chart. The title of the page precedes its first line."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
-        return Sheet(title, named, keys, replace_variables(self._assets.content("chart.css")))
+        return Sheet(title, named, legend, replace_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
         """Return a path as browsers request it, below the prefix that a proxy may add."""
