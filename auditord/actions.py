@@ -47,10 +47,6 @@ class RunRequest(msgspec.Struct, frozen=True):
 def find_section(request: RunRequest, enabled: Mapping[Section, Collection[str]]) -> Section:
     """Return the section of a request's instance.
 
-    Args:
-        request: the run.
-        enabled: the names of the enabled instances.
-
     Raises:
         UnknownInstance: no enabled instance has the name.
     """

@@ -17,7 +17,6 @@ class ConfigurationError(AuditordError):
 
 
 def refusal(faults: Sequence[str]) -> ConfigurationError:
-    """Return one error that lists all faults of a configuration."""
     if len(faults) == 1:
         return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
     return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))

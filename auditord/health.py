@@ -92,7 +92,6 @@ class Health:
         self._tasks.pop((section, task), None)
 
     def note_start(self, section: str, task: str, moment: datetime) -> None:
-        """Note the start of a run."""
         self._change(section, task, running=True, last_started=moment)
 
     def note_success(

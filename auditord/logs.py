@@ -173,7 +173,6 @@ class JournalHandler(logging.Handler):
             self._stream.flush()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
         super().close()
 

@@ -78,13 +78,7 @@ class TaskMetrics:
 
 
 class CountedKey(msgspec.Struct, frozen=True):
-    """One of AUDITOR's gauges that count records by the value of a meta key.
-
-    Args:
-        metric: the name of the gauge.
-        label: the name of the label that has the value.
-        key: the meta key.
-    """
+    """One of AUDITOR's gauges that count records by the value of a meta key."""
 
     metric: str
     label: str

@@ -70,7 +70,6 @@ class Runtime:
             await self._reporter.watch(section, {name: entry}, log_run)
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
-        """Return the actions that operators can request."""
         editor = RecordEditor(self.storage.store, self.now, self.storage.transform, self.ingest.waiting)
         retries, audits = Retries(self.instances, self.storage), Audits(self.instances, self.storage)
         return OnDemand(self.instances, listeners, editor, retries, audits)

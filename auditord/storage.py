@@ -100,14 +100,13 @@ async def open_storage(
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # opening it would create a new one
         stack.enter_context(_explain_lost_tables(generation))
-        keys = configuration.counted_keys
 
         async def is_ours() -> Work[None]:
             return recognise(spool.generation, socket.gethostname(), configuration.state_dir, now())
 
         opening = open_store(
             configuration.store,
-            counted_keys=keys,
+            counted_keys=configuration.counted_keys,
             outbox=outbox,
             recognise=is_ours,
             rolled_keys=configuration.rolled_keys,

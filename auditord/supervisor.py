@@ -3,7 +3,7 @@
 import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
 from auditord.runtime import RANDOM, Runtime
-from auditord.spool import own
+from auditord.spool import Spool, own
 from auditord.storage import open_for_preview, open_storage
 from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
@@ -45,7 +45,7 @@ from auditord.tasks.gauges import (
 from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watch_process
-from auditord.web.access.authorisation import Authorisation, open_authorisation
+from auditord.web.access.authorisation import open_authorisation
 from auditord.web.api.handlers import make_daemon_handlers
 from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.page import Parts
@@ -96,49 +96,31 @@ async def run(
                 views = _ReloadableViews(runtime)
                 actions, loops = await _start_work(runtime, working, views)
                 await _observe(runtime, working, notifier, views)
-                reloading = None
-                if files is not None:
-                    reloading = Reloading(
-                        configuration,
-                        files=files,
-                        patience=configuration.shutdown.grace,
-                        instances=runtime.instances,
-                        loops=loops,
-                        senders=runtime.send_loops,
-                        watch=runtime.watch_again,
-                        exchanged=views.refresh,
-                    )
+                reloading = None if files is None else _make_reloading(runtime, files, loops, views)
+                if reloading is not None:
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 working.start_soon(runtime.clock.follow_host)
-                status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
-                page = None
-                if configuration.ui.enabled:
-                    start_soon, panels = working.start_soon, runtime.panels()
-                    page = Parts(configuration, status, actions, start_soon, panels, runtime.site_reports)
-                async with (
-                    open_authorisation(configuration, hooks, now) as authorisation,
-                    _reads(runtime) as reads,
-                    _serving(runtime, actions, authorisation, status, reloading, reads=reads, page=page) as urls,
-                    runtime.clock.running(),
-                ):
-                    # Objects of the start-up live as long as the daemon. Scanning them in each collection slows bulk
-                    # decoding down. Collecting them once before freezing would not pay: it takes a twentieth of the
-                    # start and finds little garbage.
+                async with _serving(runtime, working, actions, views, reloading) as urls, runtime.clock.running():
+                    # Each collection would scan the objects of the start-up, which live as long as the daemon, and slow
+                    # bulk decoding down. To collect them before would take a twentieth of the start and find little.
                     gc.freeze()
                     _log.info("auditord %s is ready: %s", __version__, " ".join(urls) or "no HTTP")
                     notifier.ready()
                     ready(urls)
                     await stop.wait()
-                    patience = configuration.shutdown.grace
-                    grace.ends = anyio.current_time() + patience.total_seconds()
-                    notifier.stopping(patience)
+                    grace.ends = anyio.current_time() + configuration.shutdown.grace.total_seconds()
+                    notifier.stopping(configuration.shutdown.grace)
                 working.cancel_scope.cancel()
             await heartbeat.end()
-            for sender, queue in (await storage.spool.statistics()).queues.items():
-                waiting = counted(queue.entries, f"entry for {sender} stays", f"entries for {sender} stay")
-                _log.warning("%s queued until the next start", waiting)
+            await _warn_of_queued(storage.spool)
             _log.info("stopped")
+
+
+async def _warn_of_queued(spool: Spool) -> None:
+    for sender, queue in (await spool.statistics()).queues.items():
+        waiting = counted(queue.entries, f"entry for {sender} stays", f"entries for {sender} stay")
+        _log.warning("%s queued until the next start", waiting)
 
 
 @asynccontextmanager
@@ -257,42 +239,59 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
 
 
-def _serving(
-    runtime: Runtime,
-    actions: Actions,
-    authorisation: Authorisation | None,
-    status: StatusHandlers,
-    reloading: Reloading | None,
-    *,
-    reads: Reads,
-    page: Parts | None,
-) -> AbstractAsyncContextManager[Sequence[str]]:
+def _make_reloading(runtime: Runtime, files: ConfigurationFiles, loops: Loops, views: _ReloadableViews) -> Reloading:
+    return Reloading(
+        runtime.configuration,
+        files=files,
+        patience=runtime.configuration.shutdown.grace,
+        instances=runtime.instances,
+        loops=loops,
+        senders=runtime.send_loops,
+        watch=runtime.watch_again,
+        exchanged=views.refresh,
+    )
+
+
+@asynccontextmanager
+async def _serving(
+    runtime: Runtime, working: TaskGroup, actions: Actions, views: _ReloadableViews, reloading: Reloading | None
+) -> AsyncGenerator[Sequence[str], None]:
     """Serve requests: on every address of ``api.listen`` if the API is enabled, and always on the control socket."""
     configuration = runtime.configuration
+    status = StatusHandlers(runtime.health, runtime.storage.spool, runtime.ingest, views.not_enabled)
+    page = None
+    if configuration.ui.enabled:
+        start_soon, panels = working.start_soon, runtime.panels()
+        page = Parts(configuration, status, actions, start_soon, panels, runtime.site_reports)
     long_reads = configuration.api.max_long_reads
     if is_postgresql(configuration.store.url):  # leave plugins some connections to the store
         long_reads = min(long_reads, max(1, configuration.store.pool_size - 2))
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    return serve(
-        configuration.api.model_copy(update={"max_long_reads": long_reads} | disabled),
-        runtime.ingest,
-        registry=runtime.registry,
-        now=runtime.now,
-        grace=configuration.shutdown.grace,
-        authorisation=authorisation,
-        control=configuration.state_dir / CONTROL_FILE,
-        page=page,
-        reads=reads,
-        lake=runtime.storage.lake if configuration.lake.is_there else None,
-        refused_hosts=runtime.health.refused_hosts,
-        labels=configuration.labels.model_dump(),
-        daemon=make_daemon_handlers(
-            actions,
-            status,
-            SiteReportHandlers(runtime.site_reports, reads, runtime.now),
-            None if reloading is None else reloading.reload,
-        ),
-    )
+    async with (
+        open_authorisation(configuration, runtime.hooks, runtime.now) as authorisation,
+        _reads(runtime) as reads,
+        serve(
+            configuration.api.model_copy(update={"max_long_reads": long_reads} | disabled),
+            runtime.ingest,
+            registry=runtime.registry,
+            now=runtime.now,
+            grace=configuration.shutdown.grace,
+            authorisation=authorisation,
+            control=configuration.state_dir / CONTROL_FILE,
+            page=page,
+            reads=reads,
+            lake=runtime.storage.lake if configuration.lake.is_there else None,
+            refused_hosts=runtime.health.refused_hosts,
+            labels=configuration.labels.model_dump(),
+            daemon=make_daemon_handlers(
+                actions,
+                status,
+                SiteReportHandlers(runtime.site_reports, reads, runtime.now),
+                None if reloading is None else reloading.reload,
+            ),
+        ) as urls,
+    ):
+        yield urls
 
 
 @asynccontextmanager

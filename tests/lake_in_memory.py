@@ -48,7 +48,7 @@ class MemoryLake:
 
 async def synced(store: RecordStore, record_ids: Sequence[str]) -> Sequence[LakeRecord]:
     """Records as a lake gets them."""
-    copies = [await store.origin(record_id) for record_id in record_ids]
+    copies = [await store.find_with_provenance(record_id) for record_id in record_ids]
     return [copy for copy in copies if copy is not None and not copy.release]
 
 

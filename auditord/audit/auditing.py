@@ -106,7 +106,6 @@ class _Known(msgspec.Struct, frozen=True):
     beginning: datetime | None
 
     def compare(self, produced: Produced) -> ComparedRun:
-        """Return the state of a run."""
         record = produced.record if self.transform is None else self.transform(produced.record)
         names, offered = _ids(produced), _identity(record)
         entries = [entry for name in names for entry in self.waiting.get(name, ())]
@@ -131,7 +130,6 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 async def compare_runs(produced: Sequence[Produced], sides: Sides, beginning: datetime | None) -> list[ComparedRun]:
-    """Return the state of each run."""
     ids = {name for each in produced for name in _ids(each)}
     # Read the queue before the store: an entry that has left the queue has reached the store.
     waiting = await sides.spool.waiting(ids, sides.senders)

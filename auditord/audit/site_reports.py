@@ -62,7 +62,6 @@ class Reporter:
 
     @property
     def sites(self) -> Sequence[str]:
-        """The sites in the report."""
         return sorted({each.site for each in self.report.days})
 
 
@@ -119,7 +118,6 @@ class SiteReports(Collector):
         return answer
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
         known = [((each.name, each.principal or ""), each) for each in self.reporters]
         yield gauge(
             "auditord_site_report_timestamp_seconds",

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from auditord.backup.manifest import (
     FilePart,
     Manifest,
     SpoolPart,
+    StorePart,
     TokensFile,
     delete_old,
     delete_unfinished,
@@ -28,7 +29,7 @@ from auditord.backup.manifest import (
     read_backups,
     write_manifest,
 )
-from auditord.backup.sources import open_source
+from auditord.backup.snapshots import StoreSnapshot, open_snapshot
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration
 from auditord.database.durable_files import make_private_folder, write_durably
@@ -111,22 +112,12 @@ async def make_backup(
             # to the store meanwhile would be in neither.
             async with handing_over(state_dir):
                 spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
-                source = await stack.enter_async_context(open_source(configuration.store, dump=options.dump))
+                stored = await stack.enter_async_context(open_snapshot(configuration.store, dump=options.dump))
             folder = new_folder(options.place, made_at)
             try:
-                if (lake_snapshot := await source.lake_snapshot()) is not None:
+                if (lake_snapshot := await stored.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: lake_snapshot})
-                pacing = Pacing(progress, options.rate)
-                await anyio.to_thread.run_sync(copy_snapshot, spool, folder / SPOOL, pacing("spool"))
-                part = _describe_spool(spool)
-                spool.close()  # ends its transaction, so that the log stops growing
-                store = await source.save(folder, pacing)
-                names: list[BackupFile] = [SPOOL, *_copy_tokens(state_dir, folder)]
-                if store.file is not None:
-                    names.append(store.file)
-                files: dict[BackupFile, FilePart] = {
-                    name: await anyio.to_thread.run_sync(describe_file, folder / name) for name in names
-                }
+                store, part, files = await _save(spool, stored, state_dir, folder, Pacing(progress, options.rate))
                 manifest = Manifest(
                     format=FORMAT,
                     auditord=__version__,
@@ -143,7 +134,21 @@ async def make_backup(
         if options.keep is not None:
             discarded += delete_old(options.place, options.keep, manifest.spool.spool_id)
         await tags.keep(options.place, {})
-    return Made(folder, manifest, discarded, source.advice(folder, made_at))
+    return Made(folder, manifest, discarded, stored.advice(folder, made_at))
+
+
+async def _save(
+    spool: sqlite3.Connection, stored: StoreSnapshot, state_dir: Path, folder: Path, pacing: Pacing
+) -> tuple[StorePart, SpoolPart, Mapping[BackupFile, FilePart]]:
+    """Write the snapshots, and the tokens, to the folder of a backup; return the parts of its manifest."""
+    await anyio.to_thread.run_sync(copy_snapshot, spool, folder / SPOOL, pacing("spool"))
+    part = _describe_spool(spool)
+    spool.close()  # ends its transaction, so that the log stops growing
+    store = await stored.save(folder, pacing)
+    names: list[BackupFile] = [SPOOL, *_copy_tokens(state_dir, folder)]
+    if store.file is not None:
+        names.append(store.file)
+    return store, part, {name: await anyio.to_thread.run_sync(describe_file, folder / name) for name in names}
 
 
 def _describe_spool(spool: sqlite3.Connection) -> SpoolPart:

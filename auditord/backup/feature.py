@@ -15,7 +15,6 @@ from auditord_hookspecs import hookimpl
 
 @hookimpl
 def feature_work(configuration: Configuration, registry: CollectorRegistry) -> None:
-    """Register the metric."""
     registry.register(_BackupMetrics(configuration.state_dir))
 
 

@@ -59,11 +59,7 @@ def note_backup(state_dir: Path, task: str, backup: "Made") -> None:
 
 
 class InstanceBackups(msgspec.Struct, frozen=True):
-    """Implements :class:`auditord_hookspecs.Backups` for an instance of a plugin.
-
-    Args:
-        task: the name of the instance.
-    """
+    """Implements :class:`auditord_hookspecs.Backups` for an instance of a plugin."""
 
     task: str
     configuration: "Configuration"

@@ -38,7 +38,7 @@ from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
-from auditord.store.opening import open_store
+from auditord.store.opening import open_configured_store
 from auditord.store.postgres.administration import database_status, migrate_database
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
@@ -152,17 +152,16 @@ class Restoration(msgspec.Struct, frozen=True):
         made, has_spool = self.manifest.spool, await self.spool.is_present()
         has_store = await self.store.is_present()
         if has_store:  # an empty one that was created after the loss counts as missing
-            keys = self.configuration.counted_keys
-            async with open_store(self.configuration.store, counted_keys=keys) as store:
+            async with open_configured_store(self.configuration) as store:
                 has_store = await store.generation(made.spool_id) > 0 or (await store.counts()).total > 0
         if not has_store and not has_spool:
             return await self._replace_both(note)
         if not has_store:
             self._refuse_without_store()
             await self.store.put_aside(self._aside())  # an empty one
-            await _place(self.store)
+            await _prepare_and_put_in_place(self.store)
         if not has_spool:
-            await _place(self.spool)
+            await _prepare_and_put_in_place(self.spool)
         async with _open_pair(self.configuration, self.now) as (spool, store):
             known_then = await store.generation(made.spool_id)
             # A spool is new if it was created while the loss of the old one could not be detected.
@@ -191,9 +190,9 @@ class Restoration(msgspec.Struct, frozen=True):
             for target in targets:
                 await target.prepare()
             begin(folder, Unfinished(str(self.backup), aside, present))
-            places = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
+            moved = [await each.put_aside(aside) for each, is_there in zip(targets, present, strict=True) if is_there]
             for target in targets:
-                await target.place()
+                await target.put_in_place()
             with closing(open_for_writing(folder / SPOOL)) as connection, translate_errors(folder / SPOOL):
                 connection.execute("UPDATE generation SET spool_id = ?", (secrets.token_hex(16),))
             has_tokens = await self._finish()
@@ -201,7 +200,7 @@ class Restoration(msgspec.Struct, frozen=True):
         finally:
             for target in targets:
                 await target.discard()
-        return Restored(self.backup, self.manifest, aside=places, has_tokens=has_tokens)
+        return Restored(self.backup, self.manifest, aside=moved, has_tokens=has_tokens)
 
     def _aside(self) -> str:
         """Return the name under which existing files are moved aside."""
@@ -269,7 +268,7 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     if behind is not Behind.SPOOL:  # an older spool still has its checkpoints
         until = None
         if has_store:
-            async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
+            async with open_configured_store(configuration) as store:
                 groups, released = (await store.sums_here(AggregateQuery())).answer.groups, await store.lake_state()
             until = max(filter(None, [*[group.last_stop for group in groups], released.last_stop]), default=None)
         late = {each.name: begins for each in sources if (begins := each.earliest_to_configure(until)) is not None}
@@ -293,10 +292,7 @@ async def _open_pair(
     configuration: Configuration, now: Callable[[], datetime]
 ) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
     """Open spool and store, whether or not they belong together."""
-    async with (
-        Spool.opened(configuration.state_dir, now) as spool,
-        open_store(configuration.store, counted_keys=configuration.counted_keys) as store,
-    ):
+    async with Spool.opened(configuration.state_dir, now) as spool, open_configured_store(configuration) as store:
         yield spool, store
 
 
@@ -328,9 +324,9 @@ async def _pair_restored(configuration: Configuration, now: Callable[[], datetim
         await Pairing(store, spool).adopt()
 
 
-async def _place(target: Target) -> None:
+async def _prepare_and_put_in_place(target: Target) -> None:
     try:
         await target.prepare()
-        await target.place()
+        await target.put_in_place()
     finally:
         await target.discard()

@@ -104,7 +104,6 @@ class Pacing(msgspec.Struct, frozen=True):
     rate: float | None
 
     def __call__(self, phase: str) -> Pace:
-        """Return the pace of a step."""
         return Pace(partial(self.progress.note_progress, phase), self.rate)
 
     def checking(self, size: int) -> Progress:

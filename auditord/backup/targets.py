@@ -1,4 +1,4 @@
-"""The places where a restore puts the record store and the spool."""
+"""The targets of a restore: a file or a schema for the record store, and a file for the spool."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from psycopg import sql
 
 from auditord.backup import postgres
 from auditord.backup.manifest import TOKENS, BackupDamaged, Manifest, StorePart
-from auditord.backup.sources import contents_of
+from auditord.backup.snapshots import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translate_errors
@@ -39,11 +39,11 @@ _PARTS: Final = ("", "-wal", "-shm")
 
 
 class Target(ABC):
-    """The place to which a part of a backup is restored. Every step can be repeated after an interruption."""
+    """A file or a schema to which a part of a backup is restored. Every step can be repeated after an interruption."""
 
     @abstractmethod
     async def is_present(self) -> bool:
-        """Return whether data exists in this place."""
+        """Return whether there is data already."""
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -51,10 +51,10 @@ class Target(ABC):
 
     @abstractmethod
     async def put_aside(self, aside: str) -> str:
-        """Move existing data aside under a name, unless that was done before, and return its new place."""
+        """Move existing data aside under a name, unless that was done before, and return where it is now."""
 
     @abstractmethod
-    async def place(self) -> None:
+    async def put_in_place(self) -> None:
         """Put the backup in place."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class FileTarget(Target):
         return any(_with_ending(self.path, part).exists() for part in _PARTS)
 
     async def prepare(self) -> None:
-        """Copy the file next to its place, migrate and verify it."""
+        """Copy the file next to the one that it replaces, migrate and verify it."""
         await self.discard()
         await anyio.to_thread.run_sync(self._prepare)
 
@@ -108,20 +108,18 @@ class FileTarget(Target):
             sync(folder.parent)
         return str(folder / self.path.name)
 
-    async def place(self) -> None:
+    async def put_in_place(self) -> None:
         """Rename the prepared copy into place."""
         sync(self.draft)
         self.draft.replace(self.path)
         sync(self.path.parent)
 
     async def discard(self) -> None:
-        """Remove the prepared copy."""
         for part in (*_PARTS, "-journal"):
             _with_ending(self.draft, part).unlink(missing_ok=True)
 
     @property
     def draft(self) -> Path:
-        """The prepared copy."""
         return self.path.with_name(f".restoring-{self.path.name}")
 
 
@@ -151,13 +149,12 @@ class ServerTarget(Target):
         await refuse_daemons(self.address)
 
     async def put_aside(self, aside: str) -> str:
-        """Rename the schema."""
         name = aside.replace("-", "_").lower()
         if not await self._has(name) and await self._has("auditord"):
             await self._do(sql.SQL("ALTER SCHEMA auditord RENAME TO {}").format(sql.Identifier(name)))
         return f"schema {name} of {self.address.where}"
 
-    async def place(self) -> None:
+    async def put_in_place(self) -> None:
         """Restore the schema from the dump, unless an interrupted restore has done so, then migrate and verify it."""
         if not await self._has("auditord"):
             self.progress.note_progress("pg_restore", 0, 1)
@@ -195,14 +192,13 @@ def restore_tokens(backup: Path, manifest: Manifest, state_dir: Path) -> bool:
 
 
 def spool_target(backup: Path, state_dir: Path) -> FileTarget:
-    """Return the place for the spool."""
     return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, lambda _: None)
 
 
 def store_target(
     backup: Path, manifest: Manifest, section: StoreSection, now: Callable[[], datetime], progress: Progress
 ) -> Target:
-    """Return the place for the record store, which must be in the backup."""
+    """Return the target for the record store, which must be in the backup."""
     part = manifest.store
     if is_postgresql(section.url):
         return ServerTarget(backup / str(part.file), address_of(section), part, now, progress)

@@ -122,14 +122,10 @@ async def _run(request: RunRequest, url: str | None) -> RunReport:
 
 
 class Terminal:
-    """Prints the output of a plugin."""
-
     def show_line(self, line: str) -> None:
-        """Print a line of the log."""
         say(line, err=True)
 
     def show_output(self, text: str) -> None:
-        """Print output."""
         say_lines(text)
 
     def show_progress(self, fraction: float) -> None:
@@ -145,7 +141,6 @@ class Watcher(Terminal):
         self.closed: OutputClosed | None = None
 
     def show_progress(self, fraction: float) -> None:
-        """Move the bar."""
         self.bar.update(self._task, completed=fraction)
 
     async def show_batch(self, batch: Batch) -> None:

@@ -37,19 +37,15 @@ class HostCommandContext:
 
     @property
     def state_dir(self) -> Path:
-        """The daemon's folder."""
         return self._installation.configuration.state_dir
 
     def roles(self) -> Collection[str]:
-        """Return the names of all roles."""
         return self._installation.configuration.access.known_roles().keys()
 
     def now(self) -> datetime:
-        """Return the current time."""
         return utc_now()
 
     def instances(self, kind: str) -> Sequence[str]:
-        """Return the configured plugins of a kind."""
         plugins = self._installation.configuration.plugins
         return [name for name, config in plugins.items() if kind_of(config) == kind]
 
@@ -72,7 +68,6 @@ class HostCommandContext:
     async def instance(
         self, name: str, *, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
-        """Open a plugin and yield its configuration and context."""
         log_to_terminal()
         configuration = self._installation.configuration
         config = configuration.plugins.get(name)

@@ -94,7 +94,6 @@ class DaemonClient:
         return await self._get("/api/v1/health", HealthReport, 503)
 
     async def instances(self) -> Instances:
-        """Return the state of each instance."""
         return await self._get("/api/v1/instances", Instances)
 
     async def quarantine(self, task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
@@ -109,7 +108,6 @@ class DaemonClient:
             path = page.next
 
     async def get_quarantined(self, number: int) -> QuarantinedInput:
-        """Return a quarantined entry with its raw input."""
         return await self._get(f"/api/v1/quarantine/{number}", QuarantinedInput)
 
     @asynccontextmanager
@@ -137,7 +135,6 @@ class DaemonClient:
             return None if answer.status == HTTPStatus.NOT_FOUND else decode_record(_raise_for_status(answer).body)
 
     async def history(self, record_id: str) -> Sequence[changes.FormerVersion]:
-        """Return the former versions of a record."""
         return (await self._get(f"/api/v1/records/{quote(record_id, safe='')}/versions", changes.History)).versions
 
     async def _get(self, path: str, shape: type[T], *also: int) -> T:
@@ -162,7 +159,6 @@ class DaemonClient:
     # -- actions ------------------------------------------------------------------------------------------------------
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
-        """Run an instance and report its progress to an observer."""
         body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
         if request.window is not None:
             body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
@@ -175,7 +171,6 @@ class DaemonClient:
         raise DaemonError("the daemon ended during the run; the records collected until then are stored")
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
-        """Audit a collector and report the progress to an observer."""
         period = {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
         body = {**period, "repair": request.repair, "replace": request.replace, "by": request.by}
         async with aclosing(self._events(request.instance, "audits", body, observer)) as lines:
@@ -213,7 +208,6 @@ class DaemonClient:
         return self
 
     async def retry(self, ids: Sequence[int], collector: str | None = None) -> Retried:
-        """Retry quarantined entries."""
         body = {"ids": list(ids), **({} if collector is None else {"collector": collector})}
         return await self.post("quarantine/retry", body, Retried)
 
@@ -222,13 +216,11 @@ class DaemonClient:
         return (await self.post("quarantine/discard", {"ids": list(ids)}, dict[str, int]))["discarded"]
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
-        """Replace a stored record."""
         wanted = changes.CorrectionWanted(record=record, reason=note.reason, by=note.by, seen=seen)
         (outcome,) = await self._change("corrections", wanted)
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
-        """Close open records."""
         outcomes: list[Outcome] = []
         for first in range(0, len(closings), _AT_ONCE):
             some = [
@@ -242,7 +234,6 @@ class DaemonClient:
         return outcomes
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
-        """Delete records."""
         outcomes: list[Outcome] = []
         for first in range(0, len(ids), _AT_ONCE):
             some = list(ids[first : first + _AT_ONCE])
@@ -410,7 +401,6 @@ class ControlSocketStream:
         return {key.lower(): value for key, value in self._response.getheaders()}
 
     async def whole(self) -> HttpAnswer:
-        """Read the whole answer."""
         body = await _in_thread(self._name, self._response.read)
         return HttpAnswer(self._name, self._response.status, self.headers, body)
 

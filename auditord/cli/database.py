@@ -24,7 +24,7 @@ from auditord.spool import Spool, own
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import copy_store
-from auditord.store.opening import open_store, section_of
+from auditord.store.opening import open_configured_store, section_of
 from auditord.store.postgres.administration import database_status, migrate_database, pending_script
 from auditord.store.sqlite.store import MIGRATIONS as STORE_MIGRATIONS
 from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, write, write_json, yes_option
@@ -240,11 +240,7 @@ def adopt_command(*, yes: bool, output: str) -> None:
 
 
 async def _adopt(configuration: Configuration) -> None:
-    keys = configuration.counted_keys
-    async with (
-        Spool.opened(configuration.state_dir, utc_now) as spool,
-        open_store(configuration.store, counted_keys=keys) as store,
-    ):
+    async with Spool.opened(configuration.state_dir, utc_now) as spool, open_configured_store(configuration) as store:
         await Pairing(store, spool).adopt()
 
 
@@ -270,7 +266,7 @@ def end_forwarding_command(*, yes: bool, output: str) -> None:
 
 
 async def _end_forwarding(configuration: Configuration) -> None:
-    async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
+    async with open_configured_store(configuration) as store:
         await store.end_outbox()
 
 

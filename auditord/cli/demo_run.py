@@ -44,7 +44,7 @@ from auditord.errors import DemoFailed
 from auditord.hooks import Hooks, load_hooks
 from auditord.store import Amendment, Provenance
 from auditord.store.amendments import Action
-from auditord.store.opening import open_store
+from auditord.store.opening import open_configured_store
 from auditord.supervisor import acting, run
 from auditord_hookspecs import Component, Record, RunReport, Score
 from auditord_hookspecs.terminal import say, say_lines
@@ -110,10 +110,9 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
         # Store the records of the made-up site, and correct one of them as an operator would.
         now, bar = utc_now(), progress_bar()
         records = list(make_up_records(now))
-        keys = demo.configuration.counted_keys
         with bar:
             task = bar.add_task("made-up site", total=len(records))
-            async with open_store(demo.configuration.store, counted_keys=keys) as store:
+            async with open_configured_store(demo.configuration) as store:
                 for first in range(0, len(records), _BATCH_SIZE):
                     batch = records[first : first + _BATCH_SIZE]
                     await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)

@@ -78,7 +78,6 @@ def load_or_exit(load: Callable[[], Installation]) -> Installation:
 
 
 def run_checks(installation: Installation) -> Sequence[Examined]:
-    """Run all checks of an installation."""
     return run_async(_examine, installation)
 
 

@@ -63,11 +63,7 @@ _HOOK = "auditord_commands"
 
 
 def find_commands(taken: Collection[str]) -> Mapping[str, Provided]:
-    """Return the commands of hook modules by name. A faulty module is reported on standard error and skipped.
-
-    Args:
-        taken: the names of the host's commands.
-    """
+    """Return the commands of hook modules by name. A faulty module is reported on standard error and skipped."""
     disabled, _ = readable_disabled_hooks()  # a faulty configuration must not break --help
     found = survey(disabled)
     commands: dict[str, Provided] = {}

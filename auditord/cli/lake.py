@@ -18,7 +18,7 @@ from auditord.config.model import Configuration
 from auditord.lake.opening import ConfiguredLake, lake_module, lake_of
 from auditord.lake.running import INSTANCE
 from auditord.spool import own
-from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.opening import open_configured_store, open_store_for_reading
 from auditord.store.store import RecordStore
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
 from auditord_hookspecs.wire import format_time
@@ -156,9 +156,8 @@ async def recall_command(month: str, *, site: str | None, output: str) -> None:
     if not _MONTH.fullmatch(month):
         raise click.BadParameter(f"'{month}' is not a month: write it as 2024-02", param_hint="MONTH")
     configuration = load_installation().configuration
-    keys = configuration.counted_keys
     with own(configuration.state_dir):
-        async with open_store(configuration.store, counted_keys=keys) as store:
+        async with open_configured_store(configuration) as store:
             with lake_of(store, configuration) as lake:
                 exporting, released = lake_module("exporting"), await store.list_released()
                 name = configuration.lake.name or ""
@@ -212,7 +211,7 @@ def end_command(*, yes: bool, output: str) -> None:
 
 
 async def _end(configuration: Configuration) -> int:
-    async with open_store(configuration.store, counted_keys=configuration.counted_keys) as store:
+    async with open_configured_store(configuration) as store:
         waiting, state = await store.lake_waiting(), await store.lake_state()
         if state.records:
             raise click.UsageError(

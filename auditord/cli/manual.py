@@ -85,7 +85,6 @@ several files are merged.
 
 
 def markdown() -> str:
-    """Return the whole reference."""
     context = click.Context(auditord, info_name="auditord", **auditord.context_settings)
     names = auditord.list_commands(context)
     return "\n".join([_BEGINNING, *(command_markdown(name) for name in names)])

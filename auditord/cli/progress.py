@@ -37,7 +37,6 @@ class StepBar:
         self._task = self.shown.add_task("")
 
     def note_progress(self, phase: str, done: int, total: int) -> None:
-        """Move the bar."""
         self.shown.update(self._task, description=phase, completed=done, total=total)
 
 

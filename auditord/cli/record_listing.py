@@ -70,7 +70,6 @@ def label_keys(url: str | None) -> LabelKeys:
 
 
 def tabulate(records: Iterable[Record], keys: LabelKeys) -> Table:
-    """Return a table of a few records."""
     wanted = [names if key == names[0] else (key,) for key, names in zip(astuple(keys), META_COLUMNS, strict=True)]
     table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
     for column in table.columns[-2:]:
@@ -317,7 +316,6 @@ def listing_options(command: F) -> F:
 def query_of(  # Any: click's values
     *, sort: str, descending: bool, limit: int | None, form: str, **chosen: Any
 ) -> RecordQuery:
-    """Return the query for the options."""
     cut = TABLE_LIMIT if form == _TABLE and limit is None else limit
     return RecordQuery(condition(**chosen), Order(_SORT[sort], descending), cut)
 

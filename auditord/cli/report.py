@@ -205,7 +205,6 @@ def query_report(
     unit: CalendarUnit | None,
     then: str | None = None,
 ) -> Answered:
-    """Query the sums and make the report."""
     note_server(options.url, options.token_file, options.ca)
     among = parse_filters(options.among)
     wanted = Question(measures, by, unit, filters=options.filters, score=options.score, among=among, then=then)
@@ -578,7 +577,6 @@ def _print(form: str, options: ReportOptions, answer: Answered, most: int | None
 
 
 async def _list_labels(query: RecordQuery, options: ReportOptions) -> Sequence[str]:
-    """Return the labels of the records."""
     async with AsyncExitStack() as stack:
         if options.url is not None:
             opened = (await stack.enter_async_context(_at_server(options))).stream(query)

@@ -123,8 +123,8 @@ def _print(done: Restored) -> None:
         say(f"restored   {counted(manifest.store.records, 'record')} and the spool from {done.backup}, as of {made_at}")
     else:
         say(f"restored   from {done.backup}, as of {made_at}: {behind.value} was missing or older")
-    for place in done.aside:
-        say(f"put aside  {place}")
+    for moved in done.aside:
+        say(f"put aside  {moved}")
     if done.has_tokens:
         say("tokens     restored: revoke again those that were revoked since the backup (auditord token list)")
     if (back := done.set_back) is not None:

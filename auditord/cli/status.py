@@ -238,7 +238,6 @@ async def _look_at_all() -> Any:  # Any: JSON
 
 
 def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
-    """Print a table of daemons."""
     table = new_table(
         "host", "process", "version", "state", "last seen", "queue", "oldest", "quarantine", "turns", "folder"
     )

@@ -39,12 +39,10 @@ class Table:
     _rows: list[tuple[tuple[str, ...], bool]] = field(default_factory=list[tuple[tuple[str, ...], bool]])
 
     def add_row(self, *cells: str, bold: bool = False) -> None:
-        """Add a row."""
         self._rows.append((tuple(map(escape, cells)), bold))
 
     @property
     def row_count(self) -> int:
-        """The number of rows."""
         return len(self._rows)
 
     def lines(self, most: int | None) -> Iterator[tuple[str, bool]]:
@@ -76,7 +74,6 @@ class Table:
 
 
 def new_table(*titles: str) -> Table:
-    """Return an empty table."""
     return Table([Column(title) for title in titles])
 
 

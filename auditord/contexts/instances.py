@@ -155,7 +155,6 @@ class InstanceContext(CommandRunner):
         return task_log(self.instance, self.kind)
 
     def now(self) -> datetime:
-        """Return the current time."""
         return self.clock()
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
@@ -167,15 +166,7 @@ class InstanceContext(CommandRunner):
 
 @dataclass(eq=False, kw_only=True)
 class SpoolCollectorContext(InstanceContext):
-    """A collector's context over the spool.
-
-    Args:
-        checkpoint: the checkpoint at the start of the run.
-        window: the period to collect again, if any.
-        job: the job to collect again, if any.
-        dry_run: whether the batches are only shown.
-        on_progress: receives the completed fraction of the run.
-    """
+    """A collector's context over the spool."""
 
     spool: Spool
     checkpoint: Any  # Any: the JSON that the collector stored
@@ -200,7 +191,6 @@ class SpoolCollectorContext(InstanceContext):
         return await self.spool.pending(self.instance)
 
     def report_progress(self, fraction: float) -> None:
-        """Report the fraction of the run that is done."""
         if self.on_progress is not None:
             self.on_progress(fraction)
 

@@ -111,7 +111,6 @@ class StorePluginContext(InstanceContext):
             self.observer.show_output(text)
 
     def report_progress(self, fraction: float) -> None:
-        """Report the fraction of the run that is done."""
         if self.observer is not None:
             self.observer.show_progress(fraction)
 
@@ -300,7 +299,6 @@ class HostPanelContext(msgspec.Struct, frozen=True):
 
     @property
     def instance(self) -> str | None:
-        """The instance's name."""
         return None if self.of is None else self.of.name
 
     @property
@@ -321,7 +319,6 @@ class HostPanelContext(msgspec.Struct, frozen=True):
         return await self.memories.spool.pending(self._whole().name)
 
     async def last_runs(self) -> Sequence[RunReport]:
-        """Return the reports of the last runs."""
         return await self.memories.last_runs(self._whole().name)
 
     def _whole(self) -> PanelInstance:

@@ -102,7 +102,6 @@ class SqliteMemory:
         return None if row is None else json.loads(row[0])
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
-        """Save the state."""
         row = (self._task, as_json(state), to_micros(now))
         await self._database.write(lambda connection: connection.execute(_SAVE, row))
 

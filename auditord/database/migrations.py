@@ -185,11 +185,7 @@ _ASKED_BY: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Watch:
-    """Logs the progress of statements, and can interrupt them.
-
-    Args:
-        clock: a clock in seconds.
-    """
+    """Logs the progress of statements, and can interrupt them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

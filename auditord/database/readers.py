@@ -145,7 +145,6 @@ one of a megabyte takes 40 MB."""
 
 
 def take_page(cursor: sqlite3.Cursor, most: int) -> Page[Any]:  # Any: columns of all types
-    """Return the next rows of a cursor as a page."""
     rows = cursor.fetchmany(most)
     return Page(rows, len(rows) < most)
 

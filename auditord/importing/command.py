@@ -31,7 +31,7 @@ from auditord.importing.comparing import Compared, RowProblem, RowState, StoreCo
 from auditord.importing.writing import PositionFile, Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance
-from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.opening import open_configured_store, open_store_for_reading
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Importer, ImporterKind, Table, Transform
 from auditord_hookspecs.terminal import output_option, say, write_json
@@ -202,14 +202,10 @@ there.
 
 
 class _ImporterGroup(GuessingGroup):
-    """The group with a command for each installed importer."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the kinds of importers."""
         return sorted(_importers(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a kind."""
         kind = _importers(ctx).get(cmd_name)
         return None if kind is None else _command_of(kind)
 
@@ -347,8 +343,7 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
             file.forget()
-        keys = configuration.counted_keys
-        async with open_store(configuration.store, counted_keys=keys) as store:
+        async with open_configured_store(configuration) as store:
             if not file.read().written:
                 provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
                 with ImportProgress("importing") as progress, _disable_gc():

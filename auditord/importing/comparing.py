@@ -65,7 +65,6 @@ class Compared:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the source."""
         return sum(self.counts.values())
 
 

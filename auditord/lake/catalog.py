@@ -127,7 +127,6 @@ class CatalogTable:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the catalog for good."""
         with self._lock:
             self._closed = True
             if self._catalog is not None:

@@ -18,11 +18,7 @@ from auditord_hookspecs.wording import counted
 
 
 class RowCounts:
-    """Checks of loaded tables, which remember the snapshots that they have counted.
-
-    Args:
-        location: the location of the table.
-    """
+    """Checks of loaded tables, which remember the snapshots that they have counted."""
 
     def __init__(self, location: str) -> None:
         self._location = location

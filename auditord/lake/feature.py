@@ -37,7 +37,6 @@ _log: Final = logging.getLogger(__name__)
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
-    """Yield the checks of the lake."""
     yield "lake", _check_lake(configuration, now)
 
 

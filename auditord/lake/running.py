@@ -18,7 +18,7 @@ from auditord_hookspecs import PluginContext, PluginKind
 from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
-    from auditord.lake.table import LakeFacts
+    from auditord.lake.table import LakeFacts, LakeTable
 
 INSTANCE: Final = "lake"
 """Name and kind of the instance."""
@@ -31,8 +31,6 @@ _INTERVALS: Final = {"cleaned_at": timedelta(hours=12), "listed_at": timedelta(d
 
 
 class LakeMetrics(Collector):
-    """The gauges of the lake."""
-
     def __init__(self) -> None:
         self.facts: LakeFacts | None = None
         self.complete_at: datetime | None = None
@@ -67,13 +65,10 @@ class LakeMetrics(Collector):
 
 
 def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) -> PluginKind[LakeSection]:
-    """Return the kind of the lake's only instance."""
-
     async def run(section: LakeSection, context: PluginContext) -> None:
         daemon = section.name or ""  # the model requires it
         if context.dry_run:
-            waiting = await store.lake_waiting()
-            context.show(f"would sync {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
+            context.show(f"would sync {counted(await store.lake_waiting(), 'change')} to {lake.warehouse} as {daemon}")
             if section.keep_months is not None:
                 context.show(f"would release records older than {counted(section.keep_months, 'month')}")
             for site, age in section.sites.items():
@@ -88,22 +83,7 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
         with suppress(LakeOvertaken):  # another daemon committed first: the next run retries
             if synced.batches or released:
                 await asyncio.to_thread(table.compact, daemon)
-            state = dict[str, str](context.state or {})
-            times = {work: datetime.fromisoformat(moment) for work, moment in state.items()}
-            # A time in the future is that of a clock that was wrong.
-            due = {
-                work
-                for work, every in _INTERVALS.items()
-                if work not in times or not timedelta(0) <= started_at - times[work] < every
-            }
-            if "cleaned_at" in due:
-                needed = (await store.lake_state()).snapshot_id
-                deleted = await asyncio.to_thread(table.expire, started_at - section.keep_snapshots, needed)
-                if "listed_at" in due:
-                    deleted += await asyncio.to_thread(table.delete_strays, started_at - _COMMIT_TIME)
-                    state["listed_at"] = started_at.isoformat()
-                await context.save_state({**state, "cleaned_at": started_at.isoformat()})
-                context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
+            await _clean(store, table, section.keep_snapshots, context, started_at)
         facts = await asyncio.to_thread(table.facts)
         metrics.facts, metrics.complete_at, metrics.waiting = facts, started_at, await store.lake_waiting()
         metrics.released = (await store.lake_state()).records
@@ -118,6 +98,33 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
     return PluginKind(
         name=INSTANCE, config=LakeSection, run=run, interval=timedelta(minutes=5), timeout=timedelta(days=1)
     )
+
+
+async def _clean(
+    store: RecordStore, table: "LakeTable", kept_for: timedelta, context: PluginContext, started_at: datetime
+) -> None:
+    """Expire snapshots, and search for files of failed commits, each if the last time is longer ago than its interval.
+
+    Raises:
+        LakeOvertaken: another daemon committed first.
+    """
+    state = dict[str, str](context.state or {})
+    times = {work: datetime.fromisoformat(moment) for work, moment in state.items()}
+    # A time in the future is that of a clock that was wrong.
+    due = {
+        work
+        for work, every in _INTERVALS.items()
+        if work not in times or not timedelta(0) <= started_at - times[work] < every
+    }
+    if "cleaned_at" not in due:
+        return
+    needed = (await store.lake_state()).snapshot_id
+    deleted = await asyncio.to_thread(table.expire, started_at - kept_for, needed)
+    if "listed_at" in due:
+        deleted += await asyncio.to_thread(table.delete_strays, started_at - _COMMIT_TIME)
+        state["listed_at"] = started_at.isoformat()
+    await context.save_state({**state, "cleaned_at": started_at.isoformat()})
+    context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
 
 
 def lake_plugins(

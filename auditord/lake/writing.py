@@ -74,7 +74,6 @@ def partition_of_file(file: DataFile) -> Partition:
 
 
 def write_batch(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
-    """Write the records of a batch and yield the new files."""
     partitions: defaultdict[Partition, list[LakeRecord]] = defaultdict(list)
     for copy in batch.records:
         stop = copy.record.stop_time
@@ -203,7 +202,6 @@ def files_with(table: Table, tasks: Iterable[FileScanTask], found: Mask) -> Iter
 
 
 def merge_files(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
-    """Merge the files of each group into one file."""
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
         removed += [task.file for task in tasks]
@@ -235,7 +233,6 @@ ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_
 
 
 def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
-    """Write rows of one partition to new files."""
     metadata, spec = table.metadata, table.spec()
     if [(each.source_id, each.transform) for each in spec.fields] != _SOURCES:
         raise ValueError("another engine has changed its partitions, which were month and site")

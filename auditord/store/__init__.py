@@ -3,7 +3,7 @@
 * ``store`` and ``lake_store``: the base class; ``protocol``: its results, and protocols for reading; ``amendments``:
   deliberate changes of records;
 * ``planning``: work out changes of stored rows in memory; ``rows``: records as rows;
-* ``work``: steps on any database; ``changes``, ``releasing``, ``sources``: work made of them; ``statements``: their
+* ``work``: steps on any database; ``changes``, ``releasing``, ``origins``: work made of them; ``statements``: their
   SQL;
 * ``feed``: the log of stored versions, and its consumers; ``counting`` and ``rollups``: two kinds of consumers;
 * ``sql``, ``dialects``, ``conditions``, ``aggregates_sql``: compile queries to SQL; ``aggregates``: read the rows;

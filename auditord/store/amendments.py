@@ -64,7 +64,6 @@ class Amendment(msgspec.Struct, frozen=True):
 
     @property
     def record_id(self) -> str:
-        """The id of the record that it changes."""
         return decode_record(self.stored).record_id
 
 
@@ -80,7 +79,7 @@ class Version(msgspec.Struct, frozen=True):
         document: the former wire text.
         received_at: when the record first arrived.
         updated_at: when this version arrived, unless it was the first.
-        principal: the sender of this version.
+        principal: the principal that sent this version.
     """
 
     number: int

@@ -46,7 +46,6 @@ _LONGEST: Final = timedelta(minutes=1)
 
 @hookimpl
 def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
-    """Yield the checks of the record store and of its replica."""
     yield "store", _check_records(configuration, needed(configuration, hooks.kinds), now)
     yield "store.replica", check_replica(configuration.store)
 

@@ -80,7 +80,7 @@ COLUMNS: Final = (
         "received_at", "timestamptz", "pending.provenance.received_at",
         sqlite="(pending.provenance.received_at - EPOCH) // MICROSECOND", removed=False,
     ),
-    Column("source_id", "integer", "pending.source"),
+    Column("origin_id", "integer", "pending.origin"),
     Column("stop_time", "timestamptz", "record.stop_time", sqlite="row.stop_time"),
     Column("runtime", "bigint", "record.runtime", sqlite=None),
     Column("record_id", "text", "row.record_id"),

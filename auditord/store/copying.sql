@@ -9,17 +9,17 @@ FROM {schema}records
 -- The records after an id, in the order of ids.
 SELECT
     records.record_id, records.document, records.content, {micros records.received_at}, {micros records.updated_at},
-    nullif(sources.principal, ''), nullif(sources.agent, '')
+    nullif(origins.principal, ''), nullif(origins.agent, '')
 FROM {schema}records
-INNER JOIN {schema}sources ON sources.source_id = records.source_id
+INNER JOIN {schema}origins ON origins.origin_id = records.origin_id
 WHERE records.record_id > :after
 ORDER BY records.record_id
 LIMIT :limit
 
--- name: read_sources
--- The sources of records with their numbers.
-SELECT source_id, nullif(principal, ''), nullif(agent, '')
-FROM {schema}sources
+-- name: read_origins
+-- The origins of records with their numbers.
+SELECT origin_id, nullif(principal, ''), nullif(agent, '')
+FROM {schema}origins
 
 -- name: is_empty
 -- Whether the store is empty.

@@ -72,7 +72,6 @@ def note_removals(removals: Sequence[Removed]) -> Work[None]:
 
 
 def list_consumers() -> Work[Sequence[Consumer]]:
-    """Return all consumers."""
     return [Consumer(*row) for row in (yield from ask("list_consumers"))]
 
 

@@ -84,11 +84,11 @@ WHERE position <= :position
 -- name: removals_of_slice
 -- Removals for senders: of versions that were removed in a slice, or stored in it and removed later.
 SELECT
-    removals.record_id, removals.position, removals.former, nullif(sources.principal, ''), removals.operation,
+    removals.record_id, removals.position, removals.former, nullif(origins.principal, ''), removals.operation,
     {micros removals.changed_at}, nullif(changers.principal, ''), nullif(changers.agent, '')
 FROM {schema}removals
-INNER JOIN {schema}sources ON sources.source_id = removals.source_id
-LEFT JOIN {schema}sources AS changers ON changers.source_id = removals.changed_by
+INNER JOIN {schema}origins ON origins.origin_id = removals.origin_id
+LEFT JOIN {schema}origins AS changers ON changers.origin_id = removals.changed_by
 WHERE
     removals.position > :after -- a version is removed behind its former position
     AND (removals.position <= :upto OR (removals.former > :after AND removals.former <= :upto))
@@ -98,13 +98,13 @@ ORDER BY removals.position
 -- The current versions of records that clients brought in a slice, or that were changed in it.
 SELECT
     records.record_id, records.position, records.document, {micros records.received_at},
-    nullif(sources.principal, ''), nullif(sources.agent, '')
+    nullif(origins.principal, ''), nullif(origins.agent, '')
 FROM {schema}records
-INNER JOIN {schema}sources ON sources.source_id = records.source_id
+INNER JOIN {schema}origins ON origins.origin_id = records.origin_id
 WHERE
     (
         records.position > :after AND records.position <= :upto
-        AND (sources.principal IS NULL OR substr(sources.principal, 1, 5) <> 'task:')
+        AND (origins.principal IS NULL OR substr(origins.principal, 1, 5) <> 'task:')
     )
     OR records.record_id {any changed}
 ORDER BY records.position, records.record_id

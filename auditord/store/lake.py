@@ -25,8 +25,7 @@ class LakeRecord(msgspec.Struct, frozen=True, gc=False):
         document: the wire text.
         received_at: when the record was first received.
         updated_at: when it was last changed; None if never.
-        principal: the sender; '' if unknown.
-        agent: the sender's User-Agent; '' if unknown.
+        principal, agent: the origin; '' if unknown.
         release: the number of the release in its row of the lake; 0 for none.
     """
 
@@ -102,14 +101,7 @@ class LakePart(msgspec.Struct, frozen=True):
 
 
 class LakeSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of a lake's table.
-
-    Args:
-        lake_id: the id of the table.
-        location: the location of the table.
-        snapshot_id: the id of the snapshot.
-        sequence: the sequence number of the snapshot.
-    """
+    """A snapshot of a lake's table."""
 
     lake_id: str
     location: str

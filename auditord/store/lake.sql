@@ -55,9 +55,9 @@ WHERE records.position IS NULL OR (records.position > :after AND records.positio
 -- name: read_records_by_id
 -- Records by id, with everything that the store keeps of them.
 SELECT
-    records.document, {micros records.received_at}, {micros records.updated_at}, sources.principal, sources.agent
+    records.document, {micros records.received_at}, {micros records.updated_at}, origins.principal, origins.agent
 FROM {schema}records
-INNER JOIN {schema}sources ON sources.source_id = records.source_id
+INNER JOIN {schema}origins ON origins.origin_id = records.origin_id
 WHERE records.record_id {any ids}
 
 -- name: note_snapshot
@@ -89,9 +89,9 @@ SET records = records - :records, beside_rollups = beside_rollups - :beside_roll
 -- Lock records until the transaction ends, always in the same order.
 SELECT
     record_id, content, position, document, {micros received_at}, {micros updated_at},
-    coalesce(sources.principal, ''), coalesce(sources.agent, '')
+    coalesce(origins.principal, ''), coalesce(origins.agent, '')
 FROM {schema}records
-INNER JOIN {schema}sources ON sources.source_id = records.source_id
+INNER JOIN {schema}origins ON origins.origin_id = records.origin_id
 WHERE record_id {any ids}
 ORDER BY record_id
 {lock OF records}

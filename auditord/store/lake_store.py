@@ -26,6 +26,7 @@ from auditord.store.lake import (
     ReleasedRow,
 )
 from auditord.store.merging import may_be_between, merge_pages
+from auditord.store.origins import Origins
 from auditord.store.protocol import Reads
 from auditord.store.releasing import (
     Pair,
@@ -43,7 +44,6 @@ from auditord.store.releasing import (
 )
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, Provenance, RecordQuery
 from auditord_hookspecs.wire import decode_record
@@ -61,7 +61,7 @@ class LakeStore(Reads, ABC):
     lake: ReleasedRecords | None = None
     """The lake that this process can read."""
     rollups: Upkeep
-    _sources: Sources
+    _origins: Origins
 
     @abstractmethod
     async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
@@ -139,7 +139,6 @@ class LakeStore(Reads, ABC):
         return await self._read(read_released())
 
     async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
-        """Return those of the records that are released."""
         return await self._read(find_released(record_ids))
 
     async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
@@ -239,7 +238,7 @@ class LakeStore(Reads, ABC):
 
     async def _pending_copy(self, copy: LakeRecord) -> Pair:
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
-        return copy, await self._sources.pending(copy.record, copy.document, provenance)
+        return copy, await self._origins.pending(copy.record, copy.document, provenance)
 
 
 def copies_of(rows: Rows) -> Sequence[LakeRecord]:

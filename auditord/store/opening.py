@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
@@ -15,7 +15,7 @@ from auditord.store.store import Recognise, RecordStore
 from auditord_hookspecs.zones import UTC_NAME
 
 if TYPE_CHECKING:  # psycopg and pydantic, which commands that read an SQLite file do not need
-    from auditord.config.model import StoreSection
+    from auditord.config.model import Configuration, StoreSection
     from auditord.store.postgres import PostgresRecordStore
     from auditord.store.replica import Replica
 
@@ -86,6 +86,11 @@ async def open_store(
     async with _close_after(sqlite):
         sqlite.rollups.keep_by(rolled_keys, zone, with_users=rolled_by_user)
         yield sqlite
+
+
+def open_configured_store(configuration: "Configuration") -> AbstractAsyncContextManager[RecordStore]:
+    """Open the store for a command that writes to it while no daemon runs; see :func:`open_store`."""
+    return open_store(configuration.store, counted_keys=configuration.counted_keys)
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ class Stop(msgspec.Struct, frozen=True):
     record_id: str
     stop_time: datetime
     provenance: Provenance
-    source: int = 0
+    origin: int = 0
 
 
 class Replacement(msgspec.Struct, frozen=True):
@@ -38,13 +38,13 @@ class Correction(msgspec.Struct, frozen=True):
 
     Args:
         pending: the new record; None deletes the stored one.
-        source: the number of the principal and the agent.
+        origin: the number of the principal and the agent.
     """
 
     amendment: Amendment
     pending: PendingRecord | None
     provenance: Provenance
-    source: int = 0
+    origin: int = 0
 
 
 Change: TypeAlias = PendingRecord | Stop | Replacement | Correction
@@ -99,7 +99,6 @@ class StoredRow(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> Record:
-        """The stored record."""
         return decode_record(self.text.encode())
 
 
@@ -118,7 +117,7 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
 
     Args:
         operation: at the destination.
-        changed_by: the number of the source that made the change.
+        changed_by: the number of the origin that made the change.
     """
 
     record_id: str
@@ -231,7 +230,7 @@ class ChangePlan:
             moved = self._move(change, stop_time=change.stop_time)
             if change.record_id in self.before and self.before[change.record_id].identity.stop is not None:
                 changed_at = change.provenance.received_at
-                self._keep(change.record_id, Action.CORRECT, STOPPED_AGAIN, changed_at, change.source)
+                self._keep(change.record_id, Action.CORRECT, STOPPED_AGAIN, changed_at, change.origin)
             self._forward("insert" if stored.identity.stop is None else "close", moved)
         return True
 
@@ -253,7 +252,7 @@ class ChangePlan:
             return Verdict.SAME
         if pending.record_id in self.before:
             changed_at = pending.provenance.received_at
-            self._keep(pending.record_id, Action.CORRECT, COLLECTED_AGAIN, changed_at, pending.source)
+            self._keep(pending.record_id, Action.CORRECT, COLLECTED_AGAIN, changed_at, pending.origin)
         return Verdict.DIFFERENT
 
     def _correct(self, change: Correction) -> Amended:
@@ -267,7 +266,7 @@ class ChangePlan:
         if pending is not None and pending.row.document == stored.document:
             return Amended.SAME
         changed_at = change.provenance.received_at
-        self._keep(amendment.record_id, amendment.action, amendment.reason, changed_at, change.source)
+        self._keep(amendment.record_id, amendment.action, amendment.reason, changed_at, change.origin)
         if pending is None:
             self.removed.add(amendment.record_id)
             self.forwarded.pop(amendment.record_id, None)  # no protocol has a request for it
@@ -301,7 +300,7 @@ class ChangePlan:
             return
         if before is not None and before.operation != operation:
             operation = "insert" if record_id not in self.before else "replace"
-        self.forwarded[record_id] = Removed(record_id, operation, pending.provenance.received_at, pending.source)
+        self.forwarded[record_id] = Removed(record_id, operation, pending.provenance.received_at, pending.origin)
 
     def _move(self, by: PendingRecord | Stop, **times: datetime) -> PendingRecord:
         """Change the times of a record and nothing else."""
@@ -309,7 +308,7 @@ class ChangePlan:
         record = msgspec.structs.replace(self._now[record_id].record, **times)
         written = self._written.get(record_id)
         score_set = None if written is None else written.score_set  # a stored record keeps its own
-        moved = make_pending(record, by.provenance, Duplicates.SAME_RUN, source=by.source, score_set=score_set)
+        moved = make_pending(record, by.provenance, Duplicates.SAME_RUN, origin=by.origin, score_set=score_set)
         only_moved = record_id in self.before and (written is None or record_id in self._moved)
         self._write(moved)
         if only_moved:

@@ -40,21 +40,21 @@ WHERE record_id {any ids}
 -- name: list_differences
 -- All differences, newest first, with the wire texts of the stored records (NULL if released).
 SELECT
-    differences.record_id, {micros differences.seen_at}, nullif(sources.principal, ''), records.document,
+    differences.record_id, {micros differences.seen_at}, nullif(origins.principal, ''), records.document,
     differences.offered
 FROM {schema}differences
 LEFT JOIN {schema}records ON records.record_id = differences.record_id
-INNER JOIN {schema}sources ON sources.source_id = differences.source_id
+INNER JOIN {schema}origins ON origins.origin_id = differences.origin_id
 ORDER BY differences.{arrival} DESC
 
 -- name: list_differences_of
 -- The differences of one record.
 SELECT
-    differences.record_id, {micros differences.seen_at}, nullif(sources.principal, ''), records.document,
+    differences.record_id, {micros differences.seen_at}, nullif(origins.principal, ''), records.document,
     differences.offered
 FROM {schema}differences
 LEFT JOIN {schema}records ON records.record_id = differences.record_id
-INNER JOIN {schema}sources ON sources.source_id = differences.source_id
+INNER JOIN {schema}origins ON origins.origin_id = differences.origin_id
 WHERE differences.record_id = :record_id
 ORDER BY differences.{arrival} DESC
 
@@ -109,10 +109,10 @@ WHERE record_id {any ids}
 -- The former versions of a record, oldest first.
 SELECT
     versions.number, versions.action, versions.reason, {micros versions.changed_at}, nullif(changers.principal, ''),
-    versions.document, {micros versions.received_at}, {micros versions.updated_at}, nullif(sources.principal, '')
+    versions.document, {micros versions.received_at}, {micros versions.updated_at}, nullif(origins.principal, '')
 FROM {schema}versions
-INNER JOIN {schema}sources AS changers ON changers.source_id = versions.changed_by
-INNER JOIN {schema}sources ON sources.source_id = versions.source_id
+INNER JOIN {schema}origins AS changers ON changers.origin_id = versions.changed_by
+INNER JOIN {schema}origins ON origins.origin_id = versions.origin_id
 WHERE versions.record_id = :record_id
 ORDER BY versions.number
 

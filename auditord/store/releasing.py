@@ -128,7 +128,6 @@ def forget_recalled(rows: Sequence[ReleasedRow], number: int, snapshot: LakeSnap
 
 
 def find_released(record_ids: Collection[str]) -> Work[Sequence[ReleasedRow]]:
-    """Return those of the records that are released."""
     rows = yield from ask("find_released", ids=as_json(sorted(record_ids)))
     return [ReleasedRow(*row) for row in rows]
 

@@ -153,8 +153,6 @@ class ReplicatedReads(Reads):
 
 
 class ReplicaMetrics(Collector):
-    """The lag as a metric."""
-
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 

@@ -128,7 +128,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
 
     Args:
         duplicates: what to do if the id is already stored.
-        source: the number of the principal and the agent.
+        origin: the number of the principal and the agent.
         score_set: the number of its set of scores (:func:`scores_text`), if any.
     """
 
@@ -136,12 +136,11 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     row: RecordRow
     provenance: Provenance
     duplicates: Duplicates
-    source: int = 0
+    origin: int = 0
     score_set: int | None = None
 
     @property
     def record_id(self) -> str:
-        """The record's id."""
         return self.record.record_id
 
     @property
@@ -156,7 +155,7 @@ def make_pending(
     provenance: Provenance,
     duplicates: Duplicates,
     *,
-    source: int = 0,
+    origin: int = 0,
     score_set: int | None = None,
     text: bytes | None = None,
 ) -> PendingRecord:
@@ -165,7 +164,7 @@ def make_pending(
     Raises:
         InvalidRecord: the record cannot be encoded, because it bypassed the checks of :class:`Record`.
     """
-    return PendingRecord(record, valid_row(record, text), provenance, duplicates, source, score_set)
+    return PendingRecord(record, valid_row(record, text), provenance, duplicates, origin, score_set)
 
 
 def valid_row(record: Record, text: bytes | None = None) -> RecordRow:
@@ -309,7 +308,7 @@ class Bulk:
         amounts: :func:`amounts_of` the components of each record.
         score_sets: for each record, the number of its set of scores, if any.
         duplicates: what to do if an id is already stored.
-        source: the number of the principal and the agent.
+        origin: the number of the principal and the agent.
         atomic: whether a single EXISTS undoes the whole bulk.
     """
 
@@ -321,7 +320,7 @@ class Bulk:
         provenance: Provenance,
         duplicates: Duplicates,
         *,
-        source: int,
+        origin: int,
         atomic: bool,
     ) -> None:
         self.records = records
@@ -330,7 +329,7 @@ class Bulk:
         parts = zip(amounts, score_sets, strict=True)
         self._parts = {id(each.components): part for each, part in zip(records, parts, strict=True)}
         self.provenance = provenance
-        self.source = source
+        self.origin = origin
         self._duplicates = duplicates
         self._labels: dict[int, tuple[Labels, Meta | None]] = {}  # by id(); the meta is held, so that no id is reused
         self._made: dict[int, PendingRecord] = {}
@@ -396,7 +395,7 @@ class Bulk:
     def _make(self, records: Sequence[Record]) -> list[PendingRecord]:
         made = [
             PendingRecord(
-                record, _row(record, labels, amounts, text), self.provenance, self._duplicates, self.source, score_set
+                record, _row(record, labels, amounts, text), self.provenance, self._duplicates, self.origin, score_set
             )
             for record, labels, amounts, score_set, text in zip(records, *self.encode(records), strict=True)
         ]

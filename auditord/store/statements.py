@@ -44,12 +44,10 @@ _SHARED: Final = ("queries.sql", "feed.sql", "lake.sql", "copying.sql")
 
 
 def postgres_statements() -> Mapping[str, LiteralString]:
-    """Load the statements for PostgreSQL."""
     words: Mapping[str, LiteralString] = {**POSTGRES_LISTS, **POSTGRES_WORDS}
     return load_queries("auditord.store", *_SHARED, "postgres/queries.sql", words=words, parameter="%({})s")
 
 
 def sqlite_statements() -> Mapping[str, LiteralString]:
-    """Load the statements for SQLite."""
     words: Mapping[str, LiteralString] = {**SQLITE_LISTS, **SQLITE_WORDS}
     return load_queries("auditord.store", *_SHARED, "sqlite/queries.sql", words=words)

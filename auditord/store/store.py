@@ -22,13 +22,13 @@ from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, move_consumers, read_outbox
 from auditord.store.lake import LakeRecord, Released
 from auditord.store.lake_store import LakeStore, copies_of
+from auditord.store.origins import Origins
 from auditord.store.planning import Change, Correction, IsReleased, Replacement, Stop
 from auditord.store.protocol import DaemonState, Difference, KnownDaemon, Outbox, RecordCounts, Verdict
 from auditord.store.releasing import find_released
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
 from auditord.store.rows import Bulk, PendingRecord, amounts_of, valid_row
-from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Provenance, Record, RecordUpdate
 from auditord_hookspecs.entries import Encoded
@@ -68,7 +68,7 @@ class RecordStore(LakeStore):
     def __init__(self, submit: Submit, dialect: StoreDialect, *, keeps_rollups: bool) -> None:
         self._submit = submit
         self._dialect = dialect
-        self._sources = Sources(self._write)
+        self._origins = Origins(self._write)
         self.rollups = Upkeep(self._write, self._read, dialect, is_ours=keeps_rollups)
 
     @abstractmethod
@@ -111,10 +111,10 @@ class RecordStore(LakeStore):
         """
         row = valid_row(record, encoded.text if encoded is not None and encoded.record is record else None)
         scores = (row.amounts.scores,)
-        source, (score_set,) = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
+        origin, (score_set,) = self._origins.find_cached(provenance, scores) or await self._origins.numbers(
             provenance, scores
         )
-        pending = PendingRecord(record, row, provenance, duplicates, source, score_set)
+        pending = PendingRecord(record, row, provenance, duplicates, origin, score_set)
         verdict: Verdict = await self._submit(pending)
         self.rollups.note(1)
         self.writes += 1
@@ -137,8 +137,8 @@ class RecordStore(LakeStore):
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """Set the stop time of a record, open or not. Return False if no record has this id."""
-        source = await self._sources.number(provenance)
-        return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, source)))
+        origin = await self._origins.number(provenance)
+        return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, origin)))
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """Insert or deliberately overwrite a record, keeping the old version.
@@ -165,9 +165,9 @@ class RecordStore(LakeStore):
             raise InvalidRecord("one record cannot be changed twice at once")
         wanted = [each.record for each in amendments if each.record is not None]
         pending = iter((await self._bulk(wanted, provenance, Duplicates.SAME_RUN)).pending())
-        source = await self._sources.number(provenance)
+        origin = await self._origins.number(provenance)
         corrections = [
-            Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
+            Correction(each, None if each.record is None else next(pending), provenance, origin) for each in amendments
         ]
         while True:
             await self.recall([each.record_id for each in amendments])
@@ -232,7 +232,7 @@ class RecordStore(LakeStore):
     async def get(self, record_id: str) -> bytes | None:
         return (await self.documents([record_id])).get(record_id)
 
-    async def origin(self, record_id: str) -> LakeRecord | None:
+    async def find_with_provenance(self, record_id: str) -> LakeRecord | None:
         """Return one record, released or not, with its provenance, or None."""
         found = copies_of(await self._read(ask("read_records_by_id", ids=as_json([record_id]))))
         found = found or await self._read_released(await self._read(find_released([record_id])))
@@ -367,10 +367,10 @@ class RecordStore(LakeStore):
     ) -> Bulk:
         amounts = [amounts_of(each.components) for each in records]
         scores = [each.scores for each in amounts]
-        source, score_sets = self._sources.find_cached(provenance, scores) or await self._sources.numbers(
+        origin, score_sets = self._origins.find_cached(provenance, scores) or await self._origins.numbers(
             provenance, scores
         )
-        return Bulk(records, amounts, score_sets, provenance, duplicates, source=source, atomic=atomic)
+        return Bulk(records, amounts, score_sets, provenance, duplicates, origin=origin, atomic=atomic)
 
 
 def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types

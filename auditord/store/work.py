@@ -81,7 +81,6 @@ def ask(name: str, /, **parameters: object) -> Work[Rows]:
 
 
 def execute(statement: Sql) -> Work[Rows]:
-    """Execute a compiled statement and return its rows."""
     rows: Rows = yield Compiled(statement)
     return rows
 

@@ -35,8 +35,6 @@ _CLUSTER_NAME: Final = r".*[^\d_+-].*"
 
 
 class Audits:
-    """Audits the collectors of the configuration."""
-
     def __init__(self, instances: Instances, storage: Storage) -> None:
         self._instances = instances
         self._storage = storage
@@ -148,12 +146,7 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
 
 @dataclass(eq=False)
 class NightlyAudits(Collector):
-    """Audits the last complete days of each collector, one collector at a time, and exposes the results as metrics.
-
-    Args:
-        tasks: returns the collectors to audit.
-        spool: stores the results.
-    """
+    """Audits the last complete days of each collector, one collector at a time, and exposes the results as metrics."""
 
     section: AuditSection
     tasks: Callable[[], Sequence[str]]
@@ -163,7 +156,6 @@ class NightlyAudits(Collector):
     results: dict[str, NightlyResult] = field(default_factory=dict[str, NightlyResult])
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metric families."""
         ended = {(task,): parse_time(result.finished).timestamp() for task, result in self.results.items()}
         missing = {(task, day): n for task, result in self.results.items() for day, n in result.missing.items()}
         return (

@@ -28,7 +28,6 @@ OLD_QUEUE: Final = timedelta(hours=1)
 
 @hookimpl
 def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
-    """Yield the checks of the daemon and its instances' runs."""
     yield "daemon", _check_runs(configuration, hooks, now)
 
 

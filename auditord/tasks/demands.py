@@ -177,8 +177,6 @@ class RecordEditor:
         self._waiting = waiting
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
-        """Replace a stored record."""
-
         def change(stored: Record) -> Record:
             if seen is not None and seen != stored:
                 raise RecordChanged
@@ -188,12 +186,10 @@ class RecordEditor:
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
-        """Close open records."""
         wanted = {closing.record_id: partial(_set_stop, closing.stop, self._now()) for closing in closings}
         return await self._change(Action.CLOSE, wanted, note)
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
-        """Delete records."""
         return await self._change(Action.DELETE, dict.fromkeys(ids, lambda _: None), note)
 
     async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:

@@ -76,7 +76,6 @@ class SpoolMetrics(Collector):
         self.statistics = SpoolStatistics()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families."""
         labels, statistics = ("task", "kind"), self.statistics
         # A queue without a sender: its instance was removed from the configuration.
         queues = [
@@ -193,7 +192,6 @@ class HostMetrics(Collector):
         self.sites: Sequence[SiteActivity] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families."""
         yield gauge(
             "auditord_run_interval_seconds",
             "Configured time between two runs of an instance.",

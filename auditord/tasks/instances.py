@@ -110,11 +110,9 @@ class Instances:
                 self.turns.setdefault(name, Turn())
 
     def kind_of(self, section: Section, config: InstanceConfig) -> CollectorKind[Any] | PluginKind[Any]:
-        """Return the kind of an instance."""
         return (self._kinds.collectors if section == "collectors" else self._kinds.plugins)[kind_of(config)]
 
     def skip_tick(self, name: str, kind: str) -> None:
-        """Count a skipped tick."""
         self._metrics.skipped_ticks.labels(name, kind).inc()
 
     def collector(

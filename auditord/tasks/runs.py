@@ -416,7 +416,6 @@ def log_run(section: str, report: RunReport) -> None:
 
 
 def summary(report: RunReport) -> str:
-    """Return the results of a run as one line."""
     parts = [counted(report.records, "record")]
     if report.quarantined:
         parts.append(f"{report.quarantined} quarantined")

@@ -58,7 +58,6 @@ class SendReporter:
         health.expect(TaskHealth(task, kind, "senders", running=True))
 
     def note_sent(self, delivered: int, refused: int) -> None:
-        """Count a delivered batch."""
         self._health.note_success("senders", self._labels[0], self._now(), running=True)
         self._metrics.sent_entries.labels(*self._labels).inc(delivered)
         self._metrics.refused_entries.labels(*self._labels).inc(refused)
@@ -70,7 +69,6 @@ class SendReporter:
         self._failing = False
 
     def note_fault(self, error: str, failures: int) -> None:
-        """Count a temporary failure."""
         self._failing = True
         self._health.note_failure("senders", self._labels[0], error, running=True)
         self._metrics.send_faults.labels(*self._labels).inc()

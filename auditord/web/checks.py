@@ -18,7 +18,6 @@ from auditord_hookspecs.checks import Finding, Severity, check_certificate
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime], refused_hosts: Collection[str]) -> Places:
-    """Yield the checks of addresses and names."""
     yield "api.listen", _check_addresses(configuration, now)
     yield "api.hosts", _check_names(configuration.api, refused_hosts)
 

@@ -383,7 +383,6 @@ class LimitedConnection(web.RequestHandler):
         return plain_text(status, HTTPStatus(status).phrase).closing()
 
     def give_up(self) -> None:
-        """Abort the connection."""
         if self.transport is not None:
             self.transport.abort()
 

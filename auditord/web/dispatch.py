@@ -74,8 +74,6 @@ _NAMES: Final = (
 
 
 class Histogram:
-    """A histogram of numbers."""
-
     __slots__ = ("_bounds", "_counts", "_total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -84,7 +82,6 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a number."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
@@ -94,14 +91,7 @@ class Histogram:
 
 
 class PlainHistogram(PlainFamily):
-    """A family of histograms, which makes its text without a sample for each line.
-
-    Args:
-        name: the name of the metric.
-        documentation: its help text.
-        labels: the names of the labels.
-        series: the values of the labels, and the numbers.
-    """
+    """A family of histograms, which makes its text without a sample for each line."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], series: Sequence[tuple[Sequence[str], Histogram]]

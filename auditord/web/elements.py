@@ -71,7 +71,6 @@ class LineElements:
         self._parts: list[bytes] = []
 
     def feed(self, piece: bytes) -> Sequence[bytes]:
-        """Return the lines that end in this piece."""
         *lines, rest = piece.split(b"\n")
         found = [part for line in lines for part in self._end_line(line)]
         if rest:
@@ -201,8 +200,8 @@ def _decode(part: Slice, before: int, shared: SharedParts) -> Sequence[Record]:
             try:
                 found.append(decode_posted(bytes(element)))
             except InvalidRecord as error:
-                text, place = str(error), f"`$[{position}]"
-                placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"
+                text, path = str(error), f"`$[{position}]"
+                placed = text.replace("`$", path, 1) if "`$" in text else f"{text} - at {path}`"
                 raise InvalidRecord(placed) from error
         return found
     return records

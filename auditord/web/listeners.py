@@ -67,7 +67,6 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
 
 
 def fingerprint(tls: ListenTls) -> Fingerprint:
-    """Return the fingerprint of the current files."""
     prints = list[tuple[int, int, int] | None]()
     for path in tls.files:
         try:

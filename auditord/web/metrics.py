@@ -31,11 +31,7 @@ _WAITING: Final = "{}: posts go to the send-queue; see auditord status"
 
 
 class MonitoringHandlers(msgspec.Struct, frozen=True):
-    """Handles ``GET /health_check`` and ``GET /metrics``.
-
-    Args:
-        checking: the running check, if any.
-    """
+    """Handles ``GET /health_check`` and ``GET /metrics``."""
 
     ingest: Ingest
     registry: CollectorRegistry

@@ -72,7 +72,6 @@ class Operation(msgspec.Struct, frozen=True):
     handler: Handler = _fail
 
     def __call__(self, method: H) -> H:
-        """Attach the declaration to a method."""
         setattr(method, _DECLARED, self)
         return method
 

@@ -41,7 +41,6 @@ class Shares:
 
     @property
     def free(self) -> int:
-        """The number of free units."""
         return self._free
 
     def is_wanted(self, who: str) -> bool:
@@ -149,12 +148,7 @@ def _now() -> float:
 
 
 class GrowingPlace:
-    """The place of an answer that may turn out to be large. All its waits together last for :data:`PATIENCE`.
-
-    Args:
-        stack: holds the place.
-        take_large: returns a context that holds a large place.
-    """
+    """The place of an answer that may turn out to be large. All its waits together last for :data:`PATIENCE`."""
 
     def __init__(self, stack: AsyncExitStack, take_large: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         self._stack = stack

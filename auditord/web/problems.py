@@ -47,7 +47,6 @@ class Refused(AuditordError):
         self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
     def answer(self) -> Answer:
-        """Return the error as a response."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 

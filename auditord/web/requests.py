@@ -71,7 +71,6 @@ def path_for_logs(request: web.BaseRequest) -> str:
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:
-    """Store the principal in a request."""
     request[_PRINCIPAL] = principal
 
 
@@ -104,10 +103,6 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
     """The records of a store or lake that a client may see. Hidden records are treated as missing.
 
     Implements :class:`Reads`.
-
-    Args:
-        store: all records.
-        restriction: the condition for visible records.
     """
 
     store: Listed
@@ -115,11 +110,11 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
 
     async def get(self, record_id: str) -> bytes | None:
         """Return the wire text of a record; None if it is missing or hidden."""
-        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as pages:
-            return next((document for document in [each async for page in pages for each in page]), None)
+        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as chunks:
+            return next((document for document in [each async for chunk in chunks for each in chunk]), None)
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Open a stream of pages of visible records' wire texts."""
+        """Open a stream of chunks of visible records' wire texts."""
         return self.store.stream(replace(query, where=AllOf((query.where, self.restriction))))
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -275,19 +270,19 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
     return colons == count + ignored
 
 
-def _refuse_in_record(record: _Object, place: str) -> None:
-    _refuse(record, _RECORD, place)
+def _refuse_in_record(record: _Object, path: str) -> None:
+    _refuse(record, _RECORD, path)
     for at, component in enumerate(_last(record, "components")):
-        _refuse(component, _COMPONENT, f"{place}.components[{at}]")
+        _refuse(component, _COMPONENT, f"{path}.components[{at}]")
         for number, score in enumerate(_last(component, "scores")):
-            _refuse(score, _SCORE, f"{place}.components[{at}].scores[{number}]")
+            _refuse(score, _SCORE, f"{path}.components[{at}].scores[{number}]")
 
 
-def _refuse(members: _Object, names: Sequence[str], place: str) -> None:
+def _refuse(members: _Object, names: Sequence[str], path: str) -> None:
     present = [name for name, _ in members]
     for name in names:
         if present.count(name) > 1:
-            raise InvalidRecord(f"Object has the field `{name}` more than once - at `{place}`")
+            raise InvalidRecord(f"Object has the field `{name}` more than once - at `{path}`")
 
 
 def _last(members: _Object, name: str) -> Sequence[_Object]:

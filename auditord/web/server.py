@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from anyio import CancelScope
 from msgspec.structs import replace
@@ -105,62 +106,71 @@ async def serve(
     Raises:
         ConfigurationError: an address cannot be bound.
     """
-    records = visible_records(reads or ingest.store)
-    metrics = HttpMetrics(lambda: ingest.spooled)
-    places = ReadingPlaces(api.max_long_reads)
+    metrics, places = HttpMetrics(lambda: ingest.spooled), ReadingPlaces(api.max_long_reads)
+    records, source = visible_records(reads or ingest.store), lake_source(lake)
     answers = StreamedAnswers(places, Shares(api.max_unread), control and control.parent)
-    source = lake_source(lake)
-    data: DataHandlers = (
-        RecordHandlers(records, answers, source),
-        AddHandler(ingest, api.duplicates, api.max_body, now, metrics),
-        SumsHandler(records, answers, source),
-    )
-    described = list_operations((*data, *daemon))
-    described = described if lake is not None else [hide_lake(each) for each in described]
-    wire: WireHandlers = (
-        WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics),
-        ReadHandlers(records, answers),
-        MonitoringHandlers(ingest, registry),
-    )
-    document = Route("GET", DOCUMENT_PATH, answering(described, labels or {}), Permission.READ)
-    paged = _no_page
-    if page is not None:
-        paged = partial(page_routes, page, records, ingest.store, answers, lake=source, now=now)
+    read, written = (records, answers, source), (ingest, api.duplicates, api.max_body, now, metrics)
+    data: DataHandlers = RecordHandlers(*read), AddHandler(*written), SumsHandler(*read)
+    wire: WireHandlers = WriteHandlers(*written), ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
+    described = [hide_lake(each) if lake is None else each for each in list_operations((*data, *daemon))]
     plain = [Route(each.method, each.path, each.handler, each.permission) for each in list_operations(wire)]
-    plain.append(document)
+    plain.append(Route("GET", DOCUMENT_PATH, answering(described, labels or {}), Permission.READ))
+    paged = partial(page_routes, page, records, ingest.store, answers, lake=source, now=now) if page else _no_page
+    routes = _Routes(api, metrics, plain, all_routes(described), paged)
     registry.register(metrics)
     try:
         async with AsyncExitStack() as stack:
             if control is not None:
-                # A client that is cut off there can look up the effect of its request.
-                owned = [
-                    replace(each, handler=for_the_owner(each)) for each in (*plain, *paged(), *all_routes(described))
-                ]
-                alone = api.model_copy(update={"listen": (UnixListen(control, mode=0o600),), "proxies": ()})
-                limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
-                dispatcher = Dispatcher(owned, metrics, HostCheck(list_names(alone.listen, api.hosts)))
-                serving = listening(dispatcher, alone, _CONTROL_GRACE, limit, metrics.count_abort)
-                await stack.enter_async_context(serving)
-            share, hosts = _sharing(api), HostCheck(list_names(api.listen, api.hosts), refused_hosts)
-            if authorisation is None:
-                pages = paged()
-                routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
-                dispatcher = Dispatcher(routes, metrics, hosts)
-            else:
-                pages = paged(authorisation=authorisation)
-                routes = authorisation.guard([share(each) for each in (*plain, *pages, *all_routes(described))])
-                dispatcher = Dispatcher(routes, metrics, hosts, unmatched=authorisation.refuse_unmatched)
-            limit = ConnectionLimit(
-                limit_of_connections(api.max_connections),
-                partial(metrics.count_abort, "too_many"),
-                Proxies(api.proxies, api.proxy_headers).is_named,
-            )
-            yield await stack.enter_async_context(
-                listening(dispatcher, api, grace, limit, metrics.count_abort, now=now)
-            )
+                await stack.enter_async_context(routes.listen_to_owner(control))
+            dispatcher = routes.dispatch_clients(authorisation, control, refused_hosts)
+            yield await stack.enter_async_context(routes.listen_to_clients(dispatcher, grace, now))
     finally:
         registry.unregister(metrics)
         places.close()
+
+
+class _Routes(msgspec.Struct, frozen=True):
+    """The routes of the server: for the owner on the control socket, and for clients on ``api.listen``.
+
+    Args:
+        plain: the routes of AUDITOR's contract, and the description of the API.
+        calls: the routes of the API.
+        paged: makes the routes of the page.
+    """
+
+    api: ApiSection
+    metrics: HttpMetrics
+    plain: Sequence[Route]
+    calls: Sequence[Route]
+    paged: Callable[..., Sequence[Route]]
+
+    def listen_to_owner(self, control: Path) -> AbstractAsyncContextManager[Sequence[str]]:
+        alone = self.api.model_copy(update={"listen": (UnixListen(control, mode=0o600),), "proxies": ()})
+        owned = [replace(each, handler=for_the_owner(each)) for each in (*self.plain, *self.paged(), *self.calls)]
+        dispatcher = Dispatcher(owned, self.metrics, HostCheck(list_names(alone.listen, alone.hosts)))
+        # A client that is cut off there can look up the effect of its request.
+        limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(self.metrics.count_abort, "too_many"))
+        return listening(dispatcher, alone, _CONTROL_GRACE, limit, self.metrics.count_abort)
+
+    def dispatch_clients(
+        self, authorisation: Authorisation | None, control: Path | None, refused_hosts: set[str] | None
+    ) -> Dispatcher:
+        hosts = HostCheck(list_names(self.api.listen, self.api.hosts), refused_hosts)
+        share = _sharing(self.api)
+        if authorisation is None:
+            routes = (*self.plain, *open_routes((*self.paged(), *self.calls), control))
+            return Dispatcher([*map(share, routes)], self.metrics, hosts)
+        routes = (*self.plain, *self.paged(authorisation=authorisation), *self.calls)
+        guarded = authorisation.guard([*map(share, routes)])
+        return Dispatcher(guarded, self.metrics, hosts, unmatched=authorisation.refuse_unmatched)
+
+    def listen_to_clients(
+        self, dispatcher: Dispatcher, grace: timedelta, now: Callable[[], datetime]
+    ) -> AbstractAsyncContextManager[Sequence[str]]:
+        api, too_many = self.api, partial(self.metrics.count_abort, "too_many")
+        is_proxy = Proxies(api.proxies, api.proxy_headers).is_named
+        limit = ConnectionLimit(limit_of_connections(api.max_connections), too_many, is_proxy)
+        return listening(dispatcher, api, grace, limit, self.metrics.count_abort, now=now)
 
 
 def _no_page(*, authorisation: Authorisation | None = None) -> Sequence[Route]:

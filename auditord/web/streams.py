@@ -120,13 +120,14 @@ _LEAST_FREE: Final = 1 << 30
 """Bytes to leave free on the disk, because the spool is on it too."""
 
 _SHORT: Final = 48 * 1024
-"""A first page of at most this many bytes is most likely the last, because full pages are larger. An empty transport
+"""A first chunk of at most this many bytes is most likely the last, because full chunks are larger. An empty transport
 accepts as many bytes without pausing."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _READ_AT_ONCE: Final = 128 * 1024
 
-Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
+Chunks: TypeAlias = AsyncIterator[Sequence[bytes]]
+"""Parts of an answer, such as the pages of rows that a store reads at a time."""
 
 
 class StreamedAnswers(msgspec.Struct, frozen=True):
@@ -143,16 +144,16 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
     folder: Path | None = None
 
     async def send(
-        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], content_type: str
+        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Chunks], content_type: str
     ) -> web.StreamResponse:
-        """Send pages as they arrive, with at most one page and one buffer in memory.
+        """Send chunks as they arrive, with at most one chunk and one buffer in memory.
 
-        Headers are sent with the first page, so a failing query can still be answered with an error. A later error cuts
-        the connection, because a truncated answer must never look complete. A short answer is sent in one piece. The
-        query occupies the store until ``opened`` is left.
+        Headers are sent with the first chunk, so a failing query can still be answered with an error. A later error
+        cuts the connection, because a truncated answer must never look complete. A short answer is sent in one piece.
+        The query occupies the store until ``opened`` is left.
 
         Raises:
-            StoreUnavailable: there is no first page; nothing was sent.
+            StoreUnavailable: there is no first chunk; nothing was sent.
             Abort: the store failed later, or there is no disk space for a stalled answer.
         """
         async with AsyncExitStack() as stack:
@@ -160,9 +161,9 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             return await self._send(request, stack, opened, {"Content-Type": content_type})
 
     async def send_held(
-        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], headers: Mapping[str, str]
+        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Chunks], headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Send pages that already hold a place while they are open."""
+        """Send chunks that already hold a place while they are open."""
         async with AsyncExitStack() as stack:
             return await self._send(request, stack, opened, headers)
 
@@ -170,13 +171,13 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
         self,
         request: web.BaseRequest,
         stack: AsyncExitStack,
-        opened: AbstractAsyncContextManager[Pages],
+        opened: AbstractAsyncContextManager[Chunks],
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        pages = await stack.enter_async_context(opened)
-        first, is_all = await _next(pages), False
+        chunks = await stack.enter_async_context(opened)
+        first, is_all = await _next(chunks), False
         if sum(map(len, first)) <= _SHORT:
-            more = await _next(pages)
+            more = await _next(chunks)
             first, is_all = [*first, *more], not more
         response = web.StreamResponse(headers={**headers, "Server": SERVER})
         writer = await response.prepare(request)
@@ -185,15 +186,15 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             return response
         client = _Client(request, writer, self.places)
         try:
-            page = first
-            while page:
-                if not await client.take(b"".join(page)):
+            chunk = first
+            while chunk:
+                if not await client.take(b"".join(chunk)):
                     with closing(_Spilled(self.room, self.folder, client.who)) as rest:
-                        await rest.fill(pages)
+                        await rest.fill(chunks)
                         if rest.is_whole:
                             await stack.aclose()  # frees the place and the connection for others
                         await rest.send(client)
-                page = await _next(pages)
+                chunk = await _next(chunks)
             await response.write_eof()
         except StoreUnavailable as error:
             text = f"the record store failed in the middle of an answer ({error}); the client must try again"
@@ -201,11 +202,11 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
         return response
 
 
-async def _next(pages: Pages) -> Sequence[bytes]:
-    """Return the next page that is not empty; an empty one at the end."""
-    async for page in pages:
-        if page:
-            return page
+async def _next(chunks: Chunks) -> Sequence[bytes]:
+    """Return the next chunk that is not empty; an empty one at the end."""
+    async for chunk in chunks:
+        if chunk:
+            return chunk
     return []
 
 
@@ -284,12 +285,12 @@ class _Spilled:
         self._taken = self._size = 0
         self._behind = b""
 
-    async def fill(self, pages: Pages) -> None:
-        """Write pages to the file until they end or there is no room."""
+    async def fill(self, chunks: Chunks) -> None:
+        """Write chunks to the file until they end or there is no room."""
         buffer, size = list[bytes](), 0
-        async for page in pages:
-            buffer += page
-            size += sum(map(len, page))
+        async for chunk in chunks:
+            buffer += chunk
+            size += sum(map(len, chunk))
             if size >= _WRITTEN_AT_ONCE:
                 if not await self._has_written(b"".join(buffer)):
                     return

@@ -73,7 +73,7 @@ class ReadHandlers(msgspec.Struct, frozen=True):
     async def get_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer ``GET /records?…`` with the matching objects, concatenated without a separator.
 
-        Headers are sent with the first page, so a query that fails before is a 500. A later error cuts the connection,
+        Headers are sent with the first chunk, so a query that fails before is a 500. A later error cuts the connection,
         because a truncated answer must never look complete.
         """
         try:
@@ -110,8 +110,6 @@ class RecordWriter:
 
 
 class WriteHandlers(RecordWriter):
-    """Handles the routes that write."""
-
     @Operation("POST", "/record", "", "add a record", Permission.WRITE)
     def add_one(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer ``POST /record``: add one record, a JSON object."""

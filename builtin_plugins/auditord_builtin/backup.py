@@ -52,5 +52,4 @@ KIND: Final = PluginKind(
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
-    """Declare the kind."""
     yield KIND

@@ -20,5 +20,4 @@ async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenera
 
 @hookimpl
 def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
-    """Declare the kind ``local``."""
     yield SenderKind(name="local", config=LocalConfig, open=open_store)

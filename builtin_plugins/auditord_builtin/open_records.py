@@ -116,5 +116,4 @@ def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its o
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """Declare the gauge."""
     return (open_too_long(),)

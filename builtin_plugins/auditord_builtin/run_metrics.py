@@ -47,13 +47,11 @@ _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
-    """Create and declare the daemon's metrics."""
     metrics = _metrics[daemon] = RunMetrics()
     return (metrics.duration, metrics.failures, metrics.records, metrics.quarantined, metrics.skipped)
 
 
 @hookimpl
 async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
-    """Update the daemon's metrics."""
     if daemon in _metrics:
         _metrics[daemon].count(report)

@@ -11,7 +11,7 @@ from auditord_hookspecs.roles import Role
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """The origin of a record: its sender and time. Stored beside the record, never in its wire text."""
+    """The origin of a record, and when it arrived. Stored beside the record, never in its wire text."""
 
     received_at: datetime
     """The instant at which the daemon received the record (aware)."""

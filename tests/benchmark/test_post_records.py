@@ -26,7 +26,7 @@ AT_ONCE: Final = 1_000
 Make: TypeAlias = Callable[[str, Random, Sequence[int]], bytes]
 
 COLUMNS: Final = (
-    "start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more, "
+    "start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, origin_id, score_set, more, "
     "record_id, site, user_group, user_name, meta, document"
 )
 EXPORT: Final = COLUMNS.replace("record_id", "overlay(record_id PLACING 'c' FROM 1 FOR 1)").replace(

@@ -30,7 +30,7 @@ from auditord.backup.manifest import (
     read_manifest,
     verify_files,
 )
-from auditord.backup.sources import StoreSource, open_source
+from auditord.backup.snapshots import StoreSnapshot, open_snapshot
 from auditord.backup.sqlite import Pace
 from auditord.cli import auditord
 from auditord.config.model import StoreSection
@@ -110,13 +110,13 @@ async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
     async with files.opened(outbox=True) as (spool, store), anyio.create_task_group() as group:
 
         @asynccontextmanager
-        async def opened_later(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
+        async def opened_later(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSnapshot, None]:
             for _ in range(20):  # time in which entries pass from the outbox to the spool, if they may
                 await spool.statistics()
-            async with open_source(section, dump=dump) as source:
+            async with open_snapshot(section, dump=dump) as source:
                 yield source
 
-        monkeypatch.setattr(creation, "open_source", opened_later)
+        monkeypatch.setattr(creation, "open_snapshot", opened_later)
         stored: set[str] = set()
         group.start_soon(posting, store)
         group.start_soon(forwarding, spool, store)

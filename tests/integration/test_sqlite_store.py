@@ -364,7 +364,7 @@ async def test_provenance_is_kept_beside_the_record(database: Database, store: S
     await store.add(record(2), later, SAME_RUN)
     rows = await database.read(
         lambda connection: connection.execute(
-            "SELECT record_id, principal, agent, received_at, updated_at FROM records JOIN sources USING (source_id)"
+            "SELECT record_id, principal, agent, received_at, updated_at FROM records JOIN origins USING (origin_id)"
         ).fetchall()
     )
     first, second = 1_706_933_106_000_000, 1_707_019_506_000_000

@@ -188,7 +188,7 @@ async def test_a_record_that_comes_again_with_other_content_is_reported(
     async with daemon(configuration, hooks) as url:
         await wait_for(f"{url}/metrics", "auditord_differences_records 1.0")
     with closing(sqlite3.connect(configuration.state_dir / "records.db")) as connection:
-        principals = connection.execute("SELECT DISTINCT principal FROM sources").fetchall()
+        principals = connection.execute("SELECT DISTINCT principal FROM origins").fetchall()
     assert principals == [("task:jobs",)]
 
 

@@ -453,7 +453,6 @@ class Silence:
             )
 
     async def close(self) -> None:
-        """Stop probing."""
         if self._probing is not None:
             self._probing.cancel()
             with suppress(asyncio.CancelledError):

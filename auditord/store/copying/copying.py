@@ -158,7 +158,6 @@ class ContentDigest:
         self._hash = blake2b(digest_size=16)
 
     def add(self, record: CopiedRecord) -> None:
-        """Add the next record."""
         self.records += 1
         self._hash.update(msgspec.msgpack.encode(record))
 

@@ -15,11 +15,11 @@ from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, list_consumers, note_removals, read_outbox
 from auditord.store.lake import LakePart
+from auditord.store.origins import Origins
 from auditord.store.planning import Operation, Removed
 from auditord.store.protocol import RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
 from auditord.store.rows import PendingRecord
-from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
 from auditord_hookspecs import AuditordError, Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.wire import decode_record
@@ -50,12 +50,12 @@ class Table(msgspec.Struct, frozen=True):
 
 
 TABLES: Final[Sequence[Table]] = (
-    Table("differences", ("arrival", "record_id", "content", "seen_at", "source_id", "offered"), "arrival"),
+    Table("differences", ("arrival", "record_id", "content", "seen_at", "origin_id", "offered"), "arrival"),
     Table(
         "versions",
         (
             *("number", "record_id", "action", "reason", "changed_at", "changed_by"),
-            *("received_at", "updated_at", "source_id", "document"),
+            *("received_at", "updated_at", "origin_id", "document"),
         ),
         "number",
     ),
@@ -78,8 +78,8 @@ _TIMES: Final[Collection[LiteralString]] = {
     *("seen_at", "changed_at", "received_at", "updated_at", "saved_at"),
     *("start_time", "stop_time", "first_stop", "last_stop"),
 }
-_SENDER_COLUMNS: Final[AbstractSet[LiteralString]] = {"source_id", "changed_by"}
-"""Columns with the number of a sender: a principal and an agent, in the table ``sources``."""
+_ORIGIN_COLUMNS: Final[AbstractSet[LiteralString]] = {"origin_id", "changed_by"}
+"""Columns with the number of an origin."""
 
 _OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: "close", Replace: "replace"}
 
@@ -103,8 +103,7 @@ class CopiedRecord(msgspec.Struct, frozen=True, gc=False):
         content: the hash of the content.
         received_at: the instant at which it was received.
         updated_at: the instant of its last change; None if it was never changed.
-        principal: the sender, as in :class:`auditord_hookspecs.Provenance`.
-        agent: the User-Agent of the sender, as in :class:`auditord_hookspecs.Provenance`.
+        principal, agent: the origin, as in :class:`auditord_hookspecs.Provenance`.
     """
 
     record_id: str
@@ -146,7 +145,7 @@ class End(ABC):
         self.where = where
         self._schema: LiteralString = self.words["schema"]
         self._queries = queries
-        self._senders = Sources(self.run)
+        self._origins = Origins(self.run)
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
@@ -173,7 +172,6 @@ class End(ABC):
         """Open a transaction: everything that is written within it is committed or rolled back together."""
 
     async def count(self) -> int:
-        """Return the number of records."""
         return int(str(await self._value("count_records")))
 
     async def row_counts(self) -> Mapping[str, int]:
@@ -201,13 +199,12 @@ class End(ABC):
     async def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows of a table in batches.
 
-        The number of a sender is replaced by its principal and agent, as a Provenance. The time of this Provenance is a
-        placeholder (EPOCH).
+        The number of an origin is replaced by a Provenance with its principal and agent, and EPOCH as a placeholder.
         """
-        senders = {number: Provenance(EPOCH, *names) for number, *names in await self._query("read_sources")}
+        origins = {number: Provenance(EPOCH, *names) for number, *names in await self._query("read_origins")}
         decoders: Mapping[str, Callable[[Any], object]] = {  # Any: see Row
             **dict.fromkeys(_TIMES, _moment),
-            **dict.fromkeys(_SENDER_COLUMNS, senders.__getitem__),
+            **dict.fromkeys(_ORIGIN_COLUMNS, origins.__getitem__),
         }
         texts: dict[str, LiteralString] = {
             **{each: self.words["micros"].format(each) for each in _TIMES},
@@ -273,7 +270,7 @@ class End(ABC):
         async with self._transaction():
             await self._query("delete_records", ids=as_json(removed))
             pending = [
-                await self._senders.pending(
+                await self._origins.pending(
                     decode_record(copied.document.encode()),
                     copied.document,
                     Provenance(copied.received_at, copied.principal, copied.agent),
@@ -313,7 +310,7 @@ class End(ABC):
                 await self._query("add_consumer", name=SENDERS, position=await self._last_position())
                 removals = list[Removed]()
                 for record_id, (operation, provenance) in sorted(unforwarded.items()):
-                    number = await self._senders.number(provenance)
+                    number = await self._origins.number(provenance)
                     removals.append(Removed(record_id, operation, provenance.received_at, number))
                 await self.run(note_removals(removals))
                 await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
@@ -331,8 +328,8 @@ class End(ABC):
             copied: list[Row] = []
             for row in rows:
                 values = dict(zip(table.columns, row, strict=True))
-                for column in _SENDER_COLUMNS & values.keys():
-                    values[column] = await self._senders.number(values[column])
+                for column in _ORIGIN_COLUMNS & values.keys():
+                    values[column] = await self._origins.number(values[column])
                 if "position" in values:
                     values["position"] = next(positions)
                 if "lake_id" in values:

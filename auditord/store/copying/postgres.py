@@ -82,7 +82,6 @@ class PostgresEnd(End):
         self._connection = connection
 
     async def run(self, work: Work[T]) -> T:
-        """Do work on the store."""
         return await run(self._connection, work)
 
     async def export_snapshot(self) -> str:

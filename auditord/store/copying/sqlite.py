@@ -87,7 +87,6 @@ class SqliteEnd(End):
         self._connection.executemany(QUERIES["write_records"], rows)
 
     async def run(self, work: Work[T]) -> T:
-        """Do work on the store."""
         return run(self._connection, work)
 
     @asynccontextmanager

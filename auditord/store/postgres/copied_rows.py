@@ -30,7 +30,7 @@ _NULL: Final = b"\xff\xff\xff\xff"
 _TRUE: Final = b"\0\0\0\1\1"
 _JSONB_VERSION: Final = b"\x01"
 
-# For a finished and an open record: the number of columns; start_time, content, received_at, source_id, stop_time and
+# For a finished and an open record: the number of columns; start_time, content, received_at, origin_id, stop_time and
 # runtime, each after its length; and the length of record_id.
 _finished: Final = Struct(">hiqiqiqiiiqiqi").pack
 _open: Final = Struct(">hiqiqiqiiiii").pack
@@ -41,7 +41,7 @@ _int8: Final = Struct(">iq").pack
 
 _Fields: TypeAlias = tuple[
     str, int, int | None, int, Labels, Amounts, int | None, int, Provenance, str
-]  # record_id, start_time, stop_time, content, labels, amounts, score_set, source_id, provenance, document
+]  # record_id, start_time, stop_time, content, labels, amounts, score_set, origin_id, provenance, document
 
 
 class CopiedRows:
@@ -58,7 +58,7 @@ class CopiedRows:
         self._received_at = 0
 
     def pending_rows(self, pending: Iterable[PendingRecord]) -> list[bytes]:
-        """Return the encoded rows of records that may have different senders."""
+        """Return the encoded rows of records that may have different origins."""
         return self._rows(
             (
                 each.record_id,
@@ -68,7 +68,7 @@ class CopiedRows:
                 row.labels,
                 row.amounts,
                 each.score_set,
-                each.source,
+                each.origin,
                 each.provenance,
                 row.document,
             )
@@ -81,7 +81,7 @@ class CopiedRows:
 
         A :class:`PendingRecord` of each would take half as long again.
         """
-        source, provenance, encoded = bulk.source, bulk.provenance, bulk.encode(records)
+        origin, provenance, encoded = bulk.origin, bulk.provenance, bulk.encode(records)
         return self._rows(
             (
                 record.record_id,
@@ -91,7 +91,7 @@ class CopiedRows:
                 labels,
                 amounts,
                 score_set,
-                source,
+                origin,
                 provenance,
                 text,
             )
@@ -101,7 +101,7 @@ class CopiedRows:
     def _rows(self, fields: Iterable[_Fields]) -> list[bytes]:
         rows: list[bytes] = []
         columns, known_amounts = self._columns, self._amounts
-        for text_id, start, stop, content, labels, amounts, score_set, source, provenance, text in fields:
+        for text_id, start, stop, content, labels, amounts, score_set, origin, provenance, text in fields:
             shared_labels = _labels.get(id(labels))
             if shared_labels is None:
                 if len(_labels) >= KEPT_PARTS:
@@ -117,12 +117,12 @@ class CopiedRows:
             record_id, document = text_id.encode(), text.encode()
             begun, received_at = start - _TO_2000, self._received_at
             if stop is None:
-                begin = _open(columns, 8, begun, 8, content, 8, received_at, 4, source, -1, -1, len(record_id))
+                begin = _open(columns, 8, begun, 8, content, 8, received_at, 4, origin, -1, -1, len(record_id))
             else:
                 span = stop - start
                 runtime = span // _SECOND if span >= 0 else -(-span // _SECOND)  # a third of Record.runtime's time
                 begin = _finished(
-                    columns, 8, begun, 8, content, 8, received_at, 4, source, 8, stop - _TO_2000, 8, runtime,
+                    columns, 8, begun, 8, content, 8, received_at, 4, origin, 8, stop - _TO_2000, 8, runtime,
                     len(record_id),
                 )  # fmt: skip
             more = _TRUE if labels.more or amounts.more else _NULL

@@ -65,28 +65,28 @@ FROM jsonb_to_recordset(%s::jsonb) AS moved (
 )
 WHERE records.record_id = moved.record_id
 
--- name: insert_source
+-- name: insert_origin
 -- Give a principal and agent a number, unless they have one.
-INSERT INTO auditord.sources (principal, agent)
+INSERT INTO auditord.origins (principal, agent)
 VALUES (%(principal)s, %(agent)s)
 ON CONFLICT (principal, agent) DO NOTHING
 
--- name: find_source
+-- name: find_origin
 -- The number of a principal and agent.
-SELECT source_id
-FROM auditord.sources
+SELECT origin_id
+FROM auditord.origins
 WHERE principal = %(principal)s AND agent = %(agent)s
 
 -- name: note_differences
 -- Save differences. One that is already known becomes the newest.
-INSERT INTO auditord.differences (record_id, content, seen_at, source_id, offered)
-SELECT record_id, content, received_at, source_id, document
+INSERT INTO auditord.differences (record_id, content, seen_at, origin_id, offered)
+SELECT record_id, content, received_at, origin_id, document
 FROM jsonb_to_recordset(%s::jsonb) AS offered (
-    record_id text, content bigint, received_at timestamptz, source_id integer, document text
+    record_id text, content bigint, received_at timestamptz, origin_id integer, document text
 )
 ON CONFLICT (record_id, content) DO UPDATE
 SET
-    arrival = EXCLUDED.arrival, seen_at = EXCLUDED.seen_at, source_id = EXCLUDED.source_id,
+    arrival = EXCLUDED.arrival, seen_at = EXCLUDED.seen_at, origin_id = EXCLUDED.origin_id,
     offered = EXCLUDED.offered
 
 -- name: insert_score_set
@@ -104,11 +104,11 @@ WHERE digest = %(digest)s
 -- name: keep_versions
 -- Save the current versions of records before a deliberate change.
 INSERT INTO auditord.versions (
-    record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+    record_id, action, reason, changed_at, changed_by, received_at, updated_at, origin_id, document
 )
 SELECT
     records.record_id, changed.action, changed.reason, changed.changed_at, changed.changed_by, records.received_at,
-    records.updated_at, records.source_id, records.document
+    records.updated_at, records.origin_id, records.document
 FROM jsonb_to_recordset(%s::jsonb) AS changed (
     record_id text, action text, reason text, changed_at timestamptz, changed_by integer
 )
@@ -197,10 +197,10 @@ WHERE records.record_id = touched.record_id
 -- name: note_forwards
 -- Let senders forward records that were just added, whoever sent them, by removals of versions that never existed.
 INSERT INTO auditord.removals (
-    position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
+    position, former, record_id, start_time, stop_time, origin_id, operation, changed_at, changed_by
 )
 SELECT
-    position, position, records.record_id, start_time, stop_time, source_id, removed.operation, removed.changed_at,
+    position, position, records.record_id, start_time, stop_time, origin_id, removed.operation, removed.changed_at,
     removed.changed_by
 FROM jsonb_to_recordset(%s::jsonb) AS removed (
     record_id text, operation text, changed_at timestamptz, changed_by integer

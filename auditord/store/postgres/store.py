@@ -228,7 +228,7 @@ class PostgresRecordStore(RecordStore):
     @override
     async def close(self) -> None:
         await self.rollups.close()
-        await self._sources.wait()
+        await self._origins.wait()
         await self._batches.close()
         await self._lookups.close()
         await self._server.close()

@@ -238,7 +238,6 @@ class PostgresMemory:
         return None if row is None else json.loads(row[0])
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
-        """Save the state."""
         values = {"value": as_json(state).decode(), "now": now}
         with translate_errors(self._where), limit_time(self._connection, ANSWER_WITHIN):
             if self._turn is None:

@@ -35,7 +35,7 @@ from auditord_hookspecs.zones import clock_changes
 _SETS_AT_ONCE: Final = 50
 """The maximum number of sets in one statement. A function of PostgreSQL takes at most 100 arguments, two for each."""
 
-_PLACE: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
+_DIMENSIONS: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
 
 _FIRST: Final[LiteralString] = "min(CASE WHEN sign {} 0 THEN stop_time END)"
 _LAST: Final[LiteralString] = "max(CASE WHEN sign {} 0 THEN stop_time END)"
@@ -61,22 +61,22 @@ def list_sets() -> Work[Sequence[CellSet]]:
     return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
-def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
-    """Add and drop sets of cells so that exactly these keys have one. Return whether anything changed.
+def replace_sets(set_keys: Sequence[str], released_to: int) -> Work[bool]:
+    """Add and drop sets of cells so that exactly these set keys have one. Return whether anything changed.
 
     Args:
-        keys: in any order.
+        set_keys: in any order.
         released_to: the day after the last released record. The feed lacks some records of earlier days.
     """
     sets = yield from list_sets()
-    unwanted = [each for each in sets if each.key is not None and each.key not in keys]
+    unwanted = [each for each in sets if each.key is not None and each.key not in set_keys]
     for each in unwanted:  # first, since this waits for other processes that fold
         yield from ask("forget_consumer", name=each.consumer)
     for each in unwanted:
         yield from _drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
     numbers = {each.number for each in sets if each not in unwanted}
-    new = [key for key in dict.fromkeys(keys) if key not in {each.key for each in sets}]
+    new = [key for key in dict.fromkeys(set_keys) if key not in {each.key for each in sets}]
     for key in new:
         number = min(set(range(1, len(numbers) + 2)) - numbers)
         numbers.add(number)
@@ -181,20 +181,20 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
     ends: Mapping[LiteralString, LiteralString] = {} if of_components else _ENDS
     names: Sequence[LiteralString] = [each.column for each in sums]
     component: Sequence[LiteralString] = ["component"] if of_components else []
-    place: Sequence[LiteralString] = (*_PLACE, *component, "score_set", "present")
+    dimensions: Sequence[LiteralString] = (*_DIMENSIONS, *component, "score_set", "present")
     keys = {str(each.number): each.parts[-1] for each in sets}
     read, labels = _read(sets[0], keys, dialect, sums, component), dialect.cell_labels(keys, sets[0].zone_part)
     # The columns that differ most are first, since a sort compares in this order.
     grouped: LiteralString = ", ".join(
-        ["label.value", "user_name", "user_group", *component, "day", "label.key", "site", "ahead", *place[-2:]]
+        ["label.value", "user_name", "user_group", *component, "day", "label.key", "site", "ahead", *dimensions[-2:]]
     )
     added: LiteralString = ", ".join(
         [*[f"sum({name}) AS {name}" for name in names], *[f"{end} AS {name}" for name, end in ends.items()]]
     )
-    rows = _rows(place, names, list(ends), dialect, has_users=sets[0].has_users)
-    identity: LiteralString = ", ".join([*_PLACE, *component])
+    rows = _rows(dimensions, names, list(ends), dialect, has_users=sets[0].has_users)
+    identity: LiteralString = ", ".join([*_DIMENSIONS, *component])
     digest = None if dialect.digest is None else dialect.digest.format(identity)
-    columns: LiteralString = ", ".join(["level", "period", *place, *names, *ends])
+    columns: LiteralString = ", ".join(["level", "period", *dimensions, *names, *ends])
     merges: list[LiteralString] = [f"{each.column} = {each.merged.format(table)}" for each in sums]
     for end in ends:
         wider = dialect.earlier if end.startswith("first") else dialect.later
@@ -212,7 +212,7 @@ def _fold(sets: Sequence[CellSet], dialect: StoreDialect, *, of_components: bool
 
 
 def _rows(
-    place: Sequence[LiteralString],
+    dimensions: Sequence[LiteralString],
     names: Sequence[LiteralString],
     ends: Sequence[LiteralString],
     dialect: StoreDialect,
@@ -231,8 +231,8 @@ def _rows(
         *[f"sum({each}) AS {each}" for each in names],
         *[f"{'min' if each.startswith('first') else 'max'}({each}) AS {each}" for each in ends],
     ]
-    places: LiteralString = ", ".join([literal(str(number)) for number in range(1, len(place) + 3)])
-    grouping: LiteralString = f" GROUP BY {places}"
+    ordinals: LiteralString = ", ".join([literal(str(number)) for number in range(1, len(dimensions) + 3)])
+    grouping: LiteralString = f" GROUP BY {ordinals}"
     if dialect.upserts_repeat:
         sums, grouping = [*names, *ends], ""
     rows: list[LiteralString] = []
@@ -241,7 +241,7 @@ def _rows(
         columns: Sequence[LiteralString] = [
             f"{literal(str(LEVELS_PER_SET))} * CAST(number AS INTEGER) + {literal(str(int(level)))} AS level",
             f"{period} AS period",
-            *[each if is_of_users or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
+            *[each if is_of_users or each != "user_name" else f"{dialect.no_name} AS user_name" for each in dimensions],
             *sums,
         ]
         rows.append(f"SELECT {', '.join(columns)} FROM slice{grouping}")  # noqa: S608 literals
@@ -298,10 +298,10 @@ def _read(
             tail,
         ],
     )
-    place: LiteralString = ", ".join(["day, ahead, user_name, site, user_group, score_set, present", *component])
+    dimensions: LiteralString = ", ".join(["day, ahead, user_name, site, user_group, score_set, present", *component])
     added: LiteralString = ", ".join([f"{each.value} AS {each.column}" for each in sums])
     return Sql(
-        f"SELECT sign, stop_time, label_values, {place}, {added} FROM ({counted.sql}) AS counted{dialect.sealed}",  # noqa: S608 literals
+        f"SELECT sign, stop_time, label_values, {dimensions}, {added} FROM ({counted.sql}) AS counted{dialect.sealed}",  # noqa: S608 literals
         counted.parameters,
     )
 

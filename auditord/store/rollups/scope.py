@@ -142,7 +142,6 @@ class Scope(msgspec.Struct, frozen=True):
         return (segments if zone_part is None else segments_of_dates)(self.begin, self.end)
 
     def level(self, segment: Segment) -> int:
-        """Return the level of the cells of a segment."""
         if self.cells.has_users and _asks_for_users(self.query, self.rest):
             return self.cells.level(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
         return self.cells.level(Level.MONTH if segment.is_of_months else Level.DAY)

@@ -25,7 +25,7 @@ from auditord.store.rollups.cells import (
     key_of_zone,
     parts_of,
 )
-from auditord.store.rollups.folding import fold_slices, is_behind, list_sets, set_keys, start_over
+from auditord.store.rollups.folding import fold_slices, is_behind, list_sets, replace_sets, start_over
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -157,7 +157,6 @@ class Upkeep:
         self.wake()
 
     async def sets(self) -> Sequence[CellSet]:
-        """Return the sets of cells."""
         return await self._read(list_sets())
 
     async def start_over(self) -> None:
@@ -209,7 +208,7 @@ class Upkeep:
             while self._is_woken:
                 self._is_woken = False
                 if (wanted := self._wanted) is not None:
-                    if await self._write(atomic(partial(_set_keys, wanted)), is_long=True):
+                    if await self._write(atomic(partial(_replace_sets, wanted)), is_long=True):
                         parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
                         names = ", ".join(each for each in parts if each != CORES_KEY) or "no further label"
                         _log.info("the roll-ups are kept by site, group, user, number of cores, and by: %s", names)
@@ -237,8 +236,8 @@ def _day_after_released() -> Work[int]:
     )
 
 
-def _set_keys(keys: Sequence[str]) -> Work[bool]:
-    return (yield from set_keys(keys, (yield from _day_after_released())))
+def _replace_sets(set_keys: Sequence[str]) -> Work[bool]:
+    return (yield from replace_sets(set_keys, (yield from _day_after_released())))
 
 
 def _log_fault(task: "asyncio.Task[None]") -> None:

@@ -173,7 +173,6 @@ def record_values(pending: Iterable[PendingRecord]) -> list[Values]:
 
 
 def values_by_name(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
-    """Return the values of records by the names of columns."""
     return [_named_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
 

@@ -21,15 +21,15 @@ SET
     start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
 WHERE record_id = ?1
 
--- name: find_source
+-- name: find_origin
 -- The number of a principal and agent.
-SELECT source_id
-FROM sources
+SELECT origin_id
+FROM origins
 WHERE principal IS nullif(:principal, '') AND agent IS nullif(:agent, '')
 
--- name: insert_source
+-- name: insert_origin
 -- Give a principal and agent a number.
-INSERT INTO sources (principal, agent)
+INSERT INTO origins (principal, agent)
 VALUES (nullif(:principal, ''), nullif(:agent, ''))
 
 -- name: find_score_set
@@ -45,15 +45,15 @@ VALUES (:scores)
 
 -- name: note_differences
 -- Save a difference. One that is already known becomes the newest.
-INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
-VALUES (:record_id, :content, :document, :received_at, :source_id)
+INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, origin_id)
+VALUES (:record_id, :content, :document, :received_at, :origin_id)
 
 -- name: keep_versions
 -- Save the current version of a record before a deliberate change.
 INSERT INTO versions (
-    record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+    record_id, action, reason, changed_at, changed_by, received_at, updated_at, origin_id, document
 )
-SELECT record_id, ?2, ?3, ?4, ?5, received_at, updated_at, source_id, document
+SELECT record_id, ?2, ?3, ?4, ?5, received_at, updated_at, origin_id, document
 FROM records
 WHERE record_id = ?1
 
@@ -115,9 +115,9 @@ WHERE record_id = ?1
 -- name: note_forwards
 -- Let senders forward a record that was just added, whoever sent it, by the removal of a version that never existed.
 INSERT INTO removals (
-    position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
+    position, former, record_id, start_time, stop_time, origin_id, operation, changed_at, changed_by
 )
-SELECT position, position, record_id, start_time, stop_time, source_id, ?2, ?3, ?4
+SELECT position, position, record_id, start_time, stop_time, origin_id, ?2, ?3, ?4
 FROM records
 WHERE record_id = ?1
 

@@ -164,7 +164,7 @@ class SqliteRecordStore(Runner, RecordStore):
     @override
     async def close(self) -> None:
         await self.rollups.close()
-        await self._sources.wait()
+        await self._origins.wait()
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:

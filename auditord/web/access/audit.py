@@ -17,7 +17,6 @@ def acting(request: web.BaseRequest, principal: str) -> None:
 
 
 def log_refusal(request: web.BaseRequest, principal: str | None, reason: str) -> None:
-    """Log a refused request."""
     _write("refused", request, principal, reason)
 
 

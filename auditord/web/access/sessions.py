@@ -47,7 +47,6 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def credentials(self) -> Credentials:
-        """The owner's credentials."""
         return Credentials(token=self.token, claims=self.claims)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final, TypeAlias
 
@@ -81,7 +81,6 @@ class VerdictList:
             self._listed = list(filter(self._is_listed, self._listed))
 
     def sum_up(self) -> Verdicts:
-        """Return the summary for the client."""
         return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
     @property
@@ -137,18 +136,7 @@ class AddHandler(RecordWriter):
         A body that cannot be processed to its end is answered with 400, 413 or 415, and with 503 if nothing can be
         written. Records before the fault stay stored; the answer counts them.
         """
-        content_type = request.headers.get("Content-Type", "")
-        if content_type.partition(";")[0].strip().lower() in LINES:
-            split = _split_lines
-        elif is_json(content_type):
-            split = _split_array
-        else:
-            raise Refused(
-                415,
-                f"the content type '{content_type[:60]}' is not accepted",
-                parameter="Content-Type",
-                remedy=f"set Content-Type: application/json for an array, or {NDJSON} for one record per line",
-            )
+        split = _choose_split(request.headers.get("Content-Type", ""))
         parameters = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
             verdicts = VerdictList(_VERDICT_CHOICE.read("verdicts", parameters.get("verdicts", ())))
@@ -231,6 +219,24 @@ class AddHandler(RecordWriter):
                     verdict = Verdict(position, outcome.value, record.record_id, reason)
             found.append(verdict)
         verdicts.add(sorted(found, key=lambda verdict: verdict.position))
+
+
+def _choose_split(content_type: str) -> Callable[[AsyncGenerator[bytes, None]], _Elements]:
+    """Return the function that splits a body of this type into records.
+
+    Raises:
+        Refused: bodies of this type are not accepted.
+    """
+    if content_type.partition(";")[0].strip().lower() in LINES:
+        return _split_lines
+    if is_json(content_type):
+        return _split_array
+    raise Refused(
+        415,
+        f"the content type '{content_type[:60]}' is not accepted",
+        parameter="Content-Type",
+        remedy=f"set Content-Type: application/json for an array, or {NDJSON} for one record per line",
+    )
 
 
 async def _split_lines(pieces: AsyncGenerator[bytes, None]) -> _Elements:

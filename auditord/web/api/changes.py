@@ -84,7 +84,6 @@ class History(msgspec.Struct, frozen=True):
 
 
 def former(version: Version) -> FormerVersion:
-    """Return a former version in the form of responses."""
     return FormerVersion(
         number=version.number,
         action=version.action,

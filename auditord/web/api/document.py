@@ -93,10 +93,10 @@ def describe(operations: Iterable[Operation], labels: Mapping[str, str]) -> Mapp
         problems = sorted({*operation.problems, 401, 403})
         parameters = list[dict[str, Any]]()
         for each in operation.parameters:
-            place: dict[str, Any] = {"in": "path", "required": True} if each.in_path else {"in": "query"}
+            form: dict[str, Any] = {"in": "path", "required": True} if each.in_path else {"in": "query"}
             if each.deep:
-                place |= {"style": "deepObject", "explode": True}
-            parameters.append({"name": each.name, "description": each.description, "schema": each.schema, **place})
+                form |= {"style": "deepObject", "explode": True}
+            parameters.append({"name": each.name, "description": each.description, "schema": each.schema, **form})
         call: dict[str, Any] = {
             "operationId": operation.name,
             "summary": operation.summary,

@@ -75,7 +75,6 @@ class LakeSource(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the available sources."""
         return SOURCES if self.visible is not None else SOURCES[:1]
 
     def records(self, request: web.BaseRequest) -> Listed:

@@ -79,8 +79,6 @@ class QuarantineQuery(msgspec.Struct, frozen=True):
 
 
 class QuarantineHandlers(msgspec.Struct, frozen=True):
-    """Handles requests about the quarantine."""
-
     spool: Spool
     actions: Actions
 
@@ -136,7 +134,6 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Retry entries of the quarantine."""
         chosen = await decode_body(request, Retry)
         return json_answer(await self.actions.retry(chosen.ids, chosen.collector))
 
@@ -152,7 +149,6 @@ class QuarantineHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Discard entries of the quarantine."""
         chosen = await decode_body(request, Chosen)
         return json_answer(Discarded(await self.actions.discard(chosen.ids)))
 
@@ -191,7 +187,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Replace a stored record."""
         wanted = await decode_body(request, changes.CorrectionWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)
@@ -209,7 +204,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Close open records."""
         wanted = await decode_body(request, changes.ClosingsWanted)
         with _invalid_refused():
             closings = list[Closing]()
@@ -234,7 +228,6 @@ class ChangeHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Delete records."""
         wanted = await decode_body(request, changes.DeletionsWanted)
         with _invalid_refused():
             note = note_of(request, wanted.reason, wanted.by)
@@ -278,8 +271,6 @@ def _invalid_refused() -> Generator[None, None, None]:
 
 
 class Reload(Protocol):
-    """Reloads the configuration of a running daemon."""
-
     def __call__(self, *, dry_run: bool, values: Mapping[str, Any] | None) -> Awaitable[Changes]:
         """Reload the files, or only compare them or these values of other files.
 

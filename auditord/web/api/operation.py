@@ -157,7 +157,6 @@ class Whole(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
     def read(self, name: str, given: Given) -> int | None:
@@ -176,7 +175,6 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema."""
         return {"type": "string", "enum": list(self.words)}
 
     def read(self, name: str, given: Given) -> str | None:
@@ -238,7 +236,6 @@ class Texts(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema."""
         text = {"type": "string", "pattern": f"^(?:{self.pattern})$"}
         return {"type": "array", "items": text, "minItems": 1, "maxItems": self.most, "uniqueItems": True}
 

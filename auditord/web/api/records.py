@@ -41,7 +41,7 @@ from auditord.web.record_query import (
     values,
 )
 from auditord.web.requests import RecordsFor, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import Chunks, StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Permission, Record, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -158,7 +158,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def cursor(record: Record) -> str:
-    """Return the cursor of the place after a record."""
+    """Return the cursor of the position after a record."""
     return f"{format_time(record.start_time)},{record.record_id}"
 
 
@@ -213,18 +213,18 @@ def _implausible(name: str, given: Given) -> Iterator[Condition]:
 def _metas(name: str, given: Given) -> Iterator[Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
-            place = f"{name}[{key}][{operator}]"
+            parameter = f"{name}[{key}][{operator}]"
             match operator:
                 case "any":
-                    if found := tuple(values(place, listed)):
+                    if found := tuple(values(parameter, listed)):
                         yield MetaContainsAny(key, found)
                 case "absent":
-                    if scalar(place, listed) not in {None, "true"}:
-                        raise InvalidQuery(f"'{place}' must be true: leave it out otherwise")
+                    if scalar(parameter, listed) not in {None, "true"}:
+                        raise InvalidQuery(f"'{parameter}' must be true: leave it out otherwise")
                     if not is_absent(listed):
                         yield MetaAbsent(key)
                 case _ if operator in META_OPERATORS:
-                    yield from (META_OPERATORS[operator](key, value) for value in values(place, listed))
+                    yield from (META_OPERATORS[operator](key, value) for value in values(parameter, listed))
                 case _:
                     expected = ", ".join([*META_OPERATORS, "any", "absent"])
                     raise InvalidQuery(
@@ -296,7 +296,7 @@ class RecordHandlers(msgspec.Struct, frozen=True):
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send records as a page of JSON or as lines.
 
-        Headers are sent with the first page, so a query that fails before is a 503. A later error cuts the connection.
+        Headers are sent with the first chunk, so a query that fails before is a 503. A later error cuts the connection.
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
@@ -311,27 +311,27 @@ class RecordHandlers(msgspec.Struct, frozen=True):
         return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
 
     @asynccontextmanager
-    async def _open(self, request: web.BaseRequest, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
+    async def _open(self, request: web.BaseRequest, listing: Listing, path: str) -> AsyncGenerator[Chunks, None]:
         async with AsyncExitStack() as stack:
             records = self.lake.records(request) if listing.of_lake else self.records(request)
             with self.lake.faults() if listing.of_lake else nullcontext():
-                pages = await stack.enter_async_context(records.stream(listing.query))
-            yield await stack.enter_async_context(aclosing(_format(pages, listing, path)))
+                chunks = await stack.enter_async_context(records.stream(listing.query))
+            yield await stack.enter_async_context(aclosing(_format(chunks, listing, path)))
 
 
-async def _format(pages: Pages, listing: Listing, path: str) -> AsyncGenerator[Sequence[bytes], None]:
+async def _format(chunks: Chunks, listing: Listing, path: str) -> AsyncGenerator[Sequence[bytes], None]:
     """Yield lines; or one object with the records and, if there is one more than fits a page, the next page's URL."""
     if listing.format == "ndjson":
-        async for page in pages:
-            yield [piece for document in page for piece in (document, b"\n")]
+        async for chunk in chunks:
+            yield [piece for document in chunk for piece in (document, b"\n")]
         return
     left, last, begin, following = listing.page, b"", b'{"records":[', None
-    async for page in pages:
-        fitting = page[:left]
+    async for chunk in chunks:
+        fitting = chunk[:left]
         if fitting:
             yield [begin, b",".join(fitting)]
             left, last, begin = left - len(fitting), fitting[-1], b","
-        if len(fitting) < len(page):
+        if len(fitting) < len(chunk):
             following = f"{path}?{listing.next(decode_record(last))}"
     if begin != b",":
         yield [begin]

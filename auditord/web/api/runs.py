@@ -161,7 +161,6 @@ class EventLines:
             await self._write(RunEvent(quarantined=job.source_id, reason=job.reason))
 
     async def finish(self, last: RunEvent) -> None:
-        """Write the last line."""
         await self._pass_on()
         await self._write(last)
         await self.answer.write_eof()

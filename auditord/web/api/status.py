@@ -45,8 +45,6 @@ _Turns: TypeAlias = Mapping[str, memory.HeldTurn]
 
 
 class StatusHandlers(msgspec.Struct, frozen=True):
-    """Reports the state of the daemon."""
-
     health: Health
     spool: Spool
     ingest: Ingest
@@ -62,7 +60,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
         problems=(503,),
     )
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """List every instance."""
         return json_answer(Instances(await self.instance_states()))
 
     async def instance_states(self) -> list[Instance]:
@@ -93,7 +90,6 @@ class StatusHandlers(msgspec.Struct, frozen=True):
         return json_answer(report, 200 if report.durable else 503)
 
     async def health_report(self) -> HealthReport:
-        """Return the health of the daemon."""
         store, spool = await asyncio.gather(_part(self.ingest.store.check), _part(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))
@@ -191,8 +187,6 @@ class ReportedSites(msgspec.Struct, frozen=True):
 
 
 class SiteReportHandlers(msgspec.Struct, frozen=True):
-    """Receives and lists reports of the daemons of sites."""
-
     reports: SiteReports
     records: Reads
     now: Callable[[], datetime]

@@ -41,7 +41,7 @@ from auditord.web.limits import (
 from auditord.web.operations import Operation, Parameter
 from auditord.web.record_query import InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, client_key, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import Chunks, StreamedAnswers
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -257,7 +257,7 @@ class SumsHandler(msgspec.Struct, frozen=True):
         return await self.answers.send_held(request, self._open(request, asked), {"Content-Type": JSON})
 
     @asynccontextmanager
-    async def _open(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Pages, None]:
+    async def _open(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Chunks, None]:
         source = self.lake.records(request) if asked.of_lake else self.records(request)
         async with AsyncExitStack() as stack:
             opened = self.answers.places.sum_up(client_key(request), source.aggregate, asked.query)
@@ -267,9 +267,9 @@ class SumsHandler(msgspec.Struct, frozen=True):
             except TooManyGroups as error:
                 text = f"{error}: group by fewer keys or longer periods, ask for fewer scores, or select fewer records"
                 raise InvalidQuery(text, "by") from error
-            yield self._pages(asked, found)
+            yield self._chunks(asked, found)
 
-    async def _pages(self, asked: SumsQuery, found: Aggregates) -> AsyncIterator[Sequence[bytes]]:
+    async def _chunks(self, asked: SumsQuery, found: Aggregates) -> AsyncIterator[Sequence[bytes]]:
         """Yield the response as the JSON of :class:`Sums`, some groups at a time."""
         begin, groups = b'{"ticks_per_second":%d,"groups":[' % found.ticks_per_second, found.groups
         for first in range(0, len(groups), _GROUPS_AT_ONCE):

@@ -56,7 +56,6 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def css(self) -> str:
-        """The CSS classes of the picture."""
         return "chart fluid" if self.is_fluid else "chart"
 
     def __html__(self) -> str:
@@ -130,7 +129,7 @@ class Series(msgspec.Struct, frozen=True):
     Args:
         name: the name in the legend.
         colour: the number of the colour, from 0 on.
-        marks: one for each place of the axis.
+        marks: one for each bin of the axis.
     """
 
     name: str
@@ -142,11 +141,11 @@ class Axis(msgspec.Struct, frozen=True):
     """A time axis.
 
     Args:
-        labels: one for each place.
+        labels: one for each bin.
         links: for each label the URL that zooms in on it; or none.
-        days: the first day of each place and the day after the last, for the script that selects a range; or none.
+        days: the first day of each bin and the day after the last, for the script that selects a range; or none.
         unit: the unit of the values; empty for counts.
-        partial: the places that cover only part of their bin, which are hatched.
+        partial: the numbers of the bins that are covered only in part, which are hatched.
     """
 
     labels: Sequence[str]
@@ -209,16 +208,16 @@ def _stack(
 ) -> Picture | None:
     if not _has_values(series):
         return None
-    places = len(axis.labels)
-    sums = [_sum_up(series, at) for at in range(places)]
+    bins = len(axis.labels)
+    sums = [_sum_up(series, at) for at in range(bins)]
     top = ticks(max(*sums, *filter(None, line), 0))[-1]
     parts = [_group(each, shapes(each, series[:at], top)) for at, each in enumerate(series)]
     are_areas = shapes is _area_of
     filled = 1.0 if are_areas else _FILLED
     parts += [_HATCH] if axis.partial else []
     for at in axis.partial:  # stripes in the background colour
-        x, y = _x(at + (1 - filled) / 2, places), _TOP if are_areas else _y(sums[at], top)
-        parts.append(rectangle(x, y, _WIDE / places * filled, _BOTTOM - y, "hatched", fill="url(#hatch)"))
+        x, y = _x(at + (1 - filled) / 2, bins), _TOP if are_areas else _y(sums[at], top)
+        parts.append(rectangle(x, y, _WIDE / bins * filled, _BOTTOM - y, "hatched", fill="url(#hatch)"))
     return _over_time(title, axis, top, parts, line)
 
 
@@ -226,8 +225,8 @@ def _has_values(series: Sequence[Series]) -> bool:
     return any(mark.value for each in series for mark in each.marks)
 
 
-def _x(at: float, places: int) -> float:
-    return _LEFT + _WIDE * at / places
+def _x(at: float, bins: int) -> float:
+    return _LEFT + _WIDE * at / bins
 
 
 def _y(value: float, top: float) -> float:
@@ -243,29 +242,27 @@ def _sum_up(series: Sequence[Series], at: int) -> float:
 
 
 def _bars_of(series: Series, below: Sequence[Series], top: float) -> Iterator[str]:
-    places = len(series.marks)
-    wide = _WIDE / places * _FILLED
+    bins = len(series.marks)
+    wide = _WIDE / bins * _FILLED
     for at, mark in enumerate(series.marks):
         if mark.value:
             base = _sum_up(below, at)
             upper = _y(base + mark.value, top)
-            x = _x(at + (1 - _FILLED) / 2, places)
+            x = _x(at + (1 - _FILLED) / 2, bins)
             yield mark_shape(rectangle(x, upper, wide, _y(base, top) - upper), mark)
 
 
 def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[str]:
     """Yield one shape, then an invisible bar over it for each value, with the title and the link."""
-    places = len(series.marks)
-    bases = [_sum_up(below, at) for at in range(places)]
-    upper = [
-        f"{_x(at + 0.5, places):.1f} {_y(bases[at] + (series.marks[at].value or 0), top):.1f}" for at in range(places)
-    ]
-    lower = [f"{_x(at + 0.5, places):.1f} {_y(bases[at], top):.1f}" for at in reversed(range(places))]
+    bins = len(series.marks)
+    bases = [_sum_up(below, at) for at in range(bins)]
+    upper = [f"{_x(at + 0.5, bins):.1f} {_y(bases[at] + (series.marks[at].value or 0), top):.1f}" for at in range(bins)]
+    lower = [f"{_x(at + 0.5, bins):.1f} {_y(bases[at], top):.1f}" for at in reversed(range(bins))]
     yield f'<path class="mark" d="M{" L".join([*upper, *lower])} Z"/>'
     for at, mark in enumerate(series.marks):
         if mark.value:
             y = _y(bases[at] + mark.value, top)
-            yield mark_shape(rectangle(_x(at, places), y, _WIDE / places, _y(bases[at], top) - y, "unseen"), mark)
+            yield mark_shape(rectangle(_x(at, bins), y, _WIDE / bins, _y(bases[at], top) - y, "unseen"), mark)
 
 
 def _over_time(title: str, axis: Axis, top: float, shapes: Sequence[str], pledge: Sequence[float | None]) -> Picture:
@@ -277,9 +274,9 @@ def _over_time(title: str, axis: Axis, top: float, shapes: Sequence[str], pledge
         # Next to the latest bins, which phones show first.
         content.append(text_at(_RIGHT + 8, y + 4, compact(tick), css="begin"))
 
-    places = len(axis.labels)
+    bins = len(axis.labels)
     steps = [
-        f"M{_x(at, places):.1f} {_y(value, top):.1f} H{_x(at + 1, places):.1f}"
+        f"M{_x(at, bins):.1f} {_y(value, top):.1f} H{_x(at + 1, bins):.1f}"
         for at, value in enumerate(pledge)
         if value is not None
     ]
@@ -288,12 +285,12 @@ def _over_time(title: str, axis: Axis, top: float, shapes: Sequence[str], pledge
     # As many labels as fit. Phones draw them larger and hide every second one if they are close.
     characters = max(map(len, axis.labels))
     most = min(_MOST_LABELS, int(_WIDE / (_CHARACTER * characters + _BETWEEN)))
-    step = -(-places // most)
-    is_close = _WIDE * step / places < _LARGE_CHARACTER * characters + _BETWEEN
-    for number, at in enumerate(range(0, places, step)):
+    step = -(-bins // most)
+    is_close = _WIDE * step / bins < _LARGE_CHARACTER * characters + _BETWEEN
+    for number, at in enumerate(range(0, bins, step)):
         link = axis.links[at] if axis.links else None
         css = "second" if is_close and number % 2 else ""
-        x = max(_x(at + 0.5, places), _CHARACTER * len(axis.labels[at]) / 2)  # keeps the first label from being cut off
+        x = max(_x(at + 0.5, bins), _CHARACTER * len(axis.labels[at]) / 2)  # keeps the first label from being cut off
         content.append(text_at(x, _BOTTOM + 20, axis.labels[at], link, css))
     data = {"data-days": " ".join(axis.days), "data-plot": f"{_LEFT} {_WIDE} {_TOP} {_HIGH}"} if axis.days else {}
     return Picture(title, _HEIGHT, "".join(content), data)
@@ -365,37 +362,37 @@ class Sheet(msgspec.Struct, frozen=True):
 
     Args:
         lines: the lines below the title.
-        keys: the legend: names and colour numbers.
+        legend: names and colour numbers.
         style: the CSS rules of charts.
     """
 
     title: str
     lines: Sequence[str]
-    keys: Sequence[tuple[str, int]]
+    legend: Sequence[tuple[str, int]]
     style: str
 
     def around(self, chart: Picture | None) -> str:
         """Return the SVG of the sheet; without a chart, only its texts."""
         top = _TITLE + _LINE * len(self.lines) + 14
         high = 0 if chart is None else chart.height
-        keys, x, y = list[str](), float(_MARGIN), top + high + (_LINE if self.keys else 0)
-        for name, colour in self.keys:
+        legend, x, y = list[str](), float(_MARGIN), top + high + (_LINE if self.legend else 0)
+        for name, colour in self.legend:
             wide = 2 * _SWATCH + 16 + _CHARACTER * len(name)
             if x > _MARGIN and x + wide > WIDTH + _MARGIN:
                 x, y = float(_MARGIN), y + _LINE
             square = f'x="{x:.1f}" y="{y - 10:.1f}" width="{_SWATCH}" height="{_SWATCH}" rx="2"'
-            keys.append(f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}')
+            legend.append(f'<rect class="swatch colour-{colour}" {square}/>{text_at(x + _SWATCH + 6, y, name)}')
             x += wide
         height = y + _MARGIN
         parts = [text_at(_MARGIN, _TITLE, self.title, css="title")]
         parts += [text_at(_MARGIN, _TITLE + _LINE * at, line) for at, line in enumerate(self.lines, start=1)]
         if chart is not None:  # a nested SVG, so that its percentages refer to its own width
-            place = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
-            parts.append(f'<svg {place} class="{chart.css}">{chart.content}</svg>')
+            box = f'x="{_MARGIN}" y="{top}" width="{WIDTH}" height="{chart.height}"'
+            parts.append(f'<svg {box} class="{chart.css}">{chart.content}</svg>')
         size = f'width="{_SHEET_WIDTH}" height="{height}"'
         begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_SHEET_WIDTH} {height}" class="sheet"'
         paper = f'<style>{self.style}</style><rect class="paper" {size}/>'
-        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join([*parts, *keys])}</svg>'
+        sheet = f'{begin} role="img" aria-label="{escape(self.title)}">{paper}{"".join([*parts, *legend])}</svg>'
         return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", sheet)
 
 

@@ -38,7 +38,7 @@ def file_headers(name: str) -> Mapping[str, str]:
 
 
 class FileWriter(msgspec.Struct, frozen=True):
-    """Makes the pages of a download.
+    """Makes the chunks of a download.
 
     Args:
         places: has the threads.
@@ -49,12 +49,11 @@ class FileWriter(msgspec.Struct, frozen=True):
     folder: Path | None
 
     async def text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the pages of a text."""
-        while page := await self.places.run(lambda: join_pieces(pieces)):
-            yield [page]
+        while chunk := await self.places.run(lambda: join_pieces(pieces)):
+            yield [chunk]
 
     async def file(self, write: WriteFile) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the pages of a file. The file is first written to disk, because its beginning is written last."""
+        """Yield the chunks of a file. The file is first written to disk, because its beginning is written last."""
         run = self.places.run
         with TemporaryFile(dir=self.folder) as file:
             steps = write(file, self.folder)
@@ -64,8 +63,8 @@ class FileWriter(msgspec.Struct, frozen=True):
             finally:
                 await run(steps.close)
             file.seek(0)
-            while page := await run(lambda: file.read(PIECE)):
-                yield [page]
+            while chunk := await run(lambda: file.read(PIECE)):
+                yield [chunk]
 
 
 def join_pieces(pieces: Iterator[str]) -> bytes:

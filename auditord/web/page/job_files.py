@@ -24,7 +24,7 @@ from auditord.web.page.jobs import JobsPages, job_figures, read_columns
 from auditord.web.page.query_string import JOBS, name_of, pieces_of, read_view
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import client_key, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import Chunks, StreamedAnswers
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.spreadsheets import csv_line, no_formula
 from auditord_hookspecs.wire import decode_record
@@ -59,7 +59,7 @@ class JobFiles(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def _open(
         self, request: web.BaseRequest, query: RecordQuery, columns: Sequence[str], zone: tzinfo, form: str
-    ) -> AsyncGenerator[Pages, None]:
+    ) -> AsyncGenerator[Chunks, None]:
         places, keys, folder = self.pages.figures.places, self.pages.figures.keys, self.answers.folder
         most, count = MOST_CELLS // len(columns), 0
         writer = FileWriter(places, folder)
@@ -67,9 +67,9 @@ class JobFiles(msgspec.Struct, frozen=True):
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(places.one(client_key(request)))
                 read = self.pages.figures.records(request).stream(replace(query, limit=most + 1))
-                async for page in await stack.enter_async_context(read):
-                    count += len(page)
-                    await places.run(partial(_add_rows, rows, page, columns, keys, zone))
+                async for chunk in await stack.enter_async_context(read):
+                    count += len(chunk)
+                    await places.run(partial(_add_rows, rows, chunk, columns, keys, zone))
             if count > most:
                 size = f"{counted(most, 'job')} with {counted(len(columns), 'column')}"
                 narrower = (

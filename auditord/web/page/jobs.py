@@ -51,7 +51,7 @@ from auditord.web.record_query import InvalidQuery, about
 from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, compute_held_amount, compute_held_time, meta_value
-from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, SortField
+from auditord_hookspecs.query import AllOf, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.vocabulary import QUANTITIES
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -116,11 +116,6 @@ class JobsPages(msgspec.Struct, frozen=True):
         if count is None and not has_released:  # else it would read the lake
             where, sets = self.query(view, unpaged, now).query.where, await self.store.rollups.sets()
             count = await self.figures.count(request, where, sets)
-        orders: dict[str, tuple[str, str]] = {}
-        for column, field in _SORTED.items():
-            is_it = order.field is field
-            state = "" if not is_it else "descending" if order.descending else "ascending"
-            orders[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
         values = {
             "view": view,
             "zone": zone_name(now),
@@ -131,7 +126,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "first": None if is_first else _url(set_parameter(pieces, "cursor", None)),
             "next": following,
             "longer": longer,
-            "orders": orders,
+            "orders": _link_orders(pieces, order),
             **form_of(pieces, zone),
             "latest_first": order.descending,
             "limit": listing.page,
@@ -183,7 +178,7 @@ class JobsPages(msgspec.Struct, frozen=True):
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": components,
             "history": history,
-            "origin": await self.store.origin(record_id) if is_operator else None,
+            "origin": await self.store.find_with_provenance(record_id) if is_operator else None,
             "differences": await self.store.differences_of(record_id) if is_operator else (),
             "acts": acts,
             "api": f"/api/v1/records/{quote(record_id, safe='')}",
@@ -214,6 +209,16 @@ async def _read_record(request: web.BaseRequest, records: RecordsFor) -> Record:
     if text is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"There is no record '{record_id}'.")
     return decode_record(text)
+
+
+def _link_orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
+    """Return the URL of each column's order, and for the column of the present order, ascending or descending."""
+    orders: dict[str, tuple[str, str]] = {}
+    for column, field in _SORTED.items():
+        is_it = order.field is field
+        state = "" if not is_it else "descending" if order.descending else "ascending"
+        orders[column] = _url(order_by(pieces, field, descending=not (is_it and order.descending))), state
+    return orders
 
 
 def _url(query: str) -> str:
@@ -249,7 +254,6 @@ def job_figures(record: Record) -> Mapping[str, Figure | None]:
 
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
-    """Return a record as a row of a table."""
     figures = job_figures(record)
     amounts = {name: None if (figure := figures[name]) is None else float(figure.amount) for name in ("cores", "gpus")}
     return {
@@ -268,7 +272,6 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
 
 
 def job_link(record_id: str) -> str:
-    """Return the path of a record's page."""
     return f"{PATH}/{quote(record_id, safe='')}"
 
 
@@ -297,15 +300,12 @@ _FAILED: Final[Mapping[str, str]] = {
 
 
 class ChangingPages(msgspec.Struct, frozen=True):
-    """Lets administrators change a record."""
-
     changes: RecordActions
     records: RecordsFor
     renderer: Renderer
     visitors: Visitors
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the form for a change."""
         act, record = await self._choose(request)
         self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()

@@ -39,7 +39,6 @@ class ManualPages(msgspec.Struct, frozen=True):
         return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show a topic."""
         name = read_target(request.raw_path).segment(1)
         topic = topics().get(name)
         if topic is None:

@@ -67,7 +67,6 @@ class OperationsPage(msgspec.Struct, frozen=True):
     store: RecordStore
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show the page."""
         health, instances = await self.status.health_report(), await self.status.instance_states()
         now = self.figures.now()
         open_records = AggregateQuery(IsOpen(), as_of=now)
@@ -206,7 +205,6 @@ class BackgroundRun:
         return self.report is not None or self.error is not None
 
     def show_progress(self, fraction: float) -> None:
-        """Store the progress."""
         self.fraction = fraction
 
     async def show_batch(self, batch: Batch) -> None:
@@ -223,17 +221,12 @@ class BackgroundRun:
             self.lines.append(line)
 
     def show_output(self, text: str) -> None:
-        """Append each line of a text."""
         for line in text.splitlines():
             self.show_line(line)
 
 
 class BackgroundRuns:
-    """Starts runs in the background and remembers the latest ones.
-
-    Args:
-        start_soon: runs a coroutine function in the background.
-    """
+    """Starts runs in the background and remembers the latest ones."""
 
     def __init__(self, actions: Actions, start_soon: StartSoon) -> None:
         self._actions = actions

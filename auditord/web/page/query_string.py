@@ -97,7 +97,6 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def measure(self) -> Measure:
-        """The measure that is shown."""
         return MEASURES[self.given.get("measure", "core-hours")]
 
     @property
@@ -113,7 +112,6 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def score(self) -> str:
-        """The score that weights hours."""
         return self.given.get("score", DEFAULT_SCORE)
 
     @property
@@ -133,7 +131,6 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def chart(self) -> str:
-        """The kind of chart."""
         return self.given.get("chart", AUTOMATIC)
 
     @property
@@ -271,7 +268,6 @@ class View(msgspec.Struct, frozen=True):
         return view.jobs() if self.source == SOURCES[0] else None
 
     def drop_filters(self) -> "View":
-        """Return the view without filters."""
         return View({name: value for name, value in self.given.items() if name not in FILTERS}, span=self.span)
 
 

@@ -90,7 +90,6 @@ class Assets:
         return self._names
 
     def content(self, name: str) -> str:
-        """Return the text of a file."""
         return self._files[self._names[name]].content.decode()
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -161,7 +160,6 @@ class Renderer:
     def answer(
         self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
     ) -> web.Response:
-        """Render a template."""
         everything = {
             "is_frame": False,
             "ui": self._ui,
@@ -177,7 +175,6 @@ class Renderer:
         return response
 
     def redirect(self, path: str) -> web.Response:
-        """Redirect the browser to another page."""
         return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
 
     def again(self, target: str) -> web.Response:
@@ -192,10 +189,10 @@ class Renderer:
         """Return the full URL of a path, with the host by which the client reaches this server."""
         return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
-    def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
+    def sheet(self, title: str, lines: Sequence[str], legend: Sequence[tuple[str, int]]) -> Sheet:
         """Return a sheet for a chart. The title of the page precedes its first line."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
-        return Sheet(title, named, keys, replace_variables(self._assets.content("chart.css")))
+        return Sheet(title, named, legend, replace_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
         """Return a path as browsers request it, below the prefix that a proxy may add."""
@@ -383,7 +380,6 @@ class Visitors(msgspec.Struct, frozen=True):
     is_shown: Callable[[str, Principal | None], bool]
 
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
-        """Return the navigation for the sender of a request."""
         principal, sessions = principal_of(request), self.forms.sessions
         entries = [
             (path, name)

@@ -104,7 +104,7 @@ def page_routes(
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
     """Return all routes of the page; ``authorisation`` is None if no authenticator is configured."""
-    ui, spool = parts.configuration.ui, parts.status.spool
+    ui = parts.configuration.ui
     keys = parts.configuration.labels.keys()
     pledges = [each.pledge() for each in parts.configuration.pledges]
     assets = Assets(ui.logo)
@@ -119,43 +119,57 @@ def page_routes(
     visitors = Visitors(forms, _NAVIGATION, is_shown)
     intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
     figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake, totals_for(store))
-    guard = _Guard(renderer, visitors)
-    charts = Charts(renderer.path)
+    guard, login = _Guard(renderer, visitors), LoginPage(authorisation, renderer, visitors)
+    issuers = IssuerPages(authorisation, login)
+    routes = (*_reading_routes(guard, figures, store, answers, parts), *_acting_routes(guard, records, parts))
+    return (
+        *(replace(each, refuse_browser=login.refuse) for each in routes),
+        Route("GET", LOGIN, guard.around(login.show), None),
+        Route("GET", ISSUER, guard.around(issuers.begin), None),
+        Route("GET", CALLBACK, guard.around(issuers.come_back), None),
+        Route("POST", LOGIN, guard.around(login.enter), None, form=True),
+        Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
+        Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
+    )
+
+
+def _reading_routes(
+    guard: "_Guard", figures: Figures, store: RecordStore, answers: StreamedAnswers, parts: Parts
+) -> Sequence[Route]:
+    renderer, visitors, ui = guard.renderer, guard.visitors, parts.configuration.ui
+    charts, suggestions = Charts(renderer.path), Suggestions(figures)
     files = UsageFiles(figures, renderer, charts, answers)
-    suggestions = Suggestions(figures)
     usage = UsagePage(figures, renderer, visitors, files, suggestions, ui.labels)
     jobs = JobsPages(figures, store, renderer, visitors, suggestions)
     job_files = JobFiles(jobs, answers)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
-    operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
+    mine = MyPage(figures, renderer, visitors, charts, suggestions)
+    status = parts.status
+    operations = OperationsPage(figures, renderer, visitors, status, status.spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
-    login = LoginPage(authorisation, renderer, visitors)
-    issuers = IssuerPages(authorisation, login)
-    pages = (
+    return (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
         Route("GET", USAGE, guard.with_frame(usage.show, USAGE), Permission.READ),
         *(Route("GET", f"{USAGE}.{form}", guard.around(files.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.with_frame(jobs.browse, JOBS), Permission.READ),
         *(Route("GET", f"{JOBS}.{form}", guard.around(job_files.export), Permission.READ) for form in LIST_FORMS),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
-        Route(
-            "GET",
-            MY,
-            guard.with_frame(MyPage(figures, renderer, visitors, charts, suggestions).show, MY),
-            Permission.READ,
-        ),
+        Route("GET", MY, guard.with_frame(mine.show, MY), Permission.READ),
         Route("GET", OPERATIONS, guard.with_frame(operations.show, OPERATIONS), Permission.OPERATE),
         Route("GET", PANELS, guard.with_frame(panels.show, PANELS), Permission.READ),
         Route("GET", SUGGESTIONS, guard.around(suggestions.answer), Permission.READ),
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
-    runs = BackgroundRuns(parts.actions, parts.start_soon)
-    operating = OperatingPages(runs, parts.actions, spool, parts.status, renderer, visitors)
-    changing = ChangingPages(parts.actions.records, records, renderer, visitors)
+
+
+def _acting_routes(guard: "_Guard", records: RecordsFor, parts: Parts) -> Sequence[Route]:
+    runs, status = BackgroundRuns(parts.actions, parts.start_soon), parts.status
+    operating = OperatingPages(runs, parts.actions, status.spool, status, guard.renderer, guard.visitors)
+    changing = ChangingPages(parts.actions.records, records, guard.renderer, guard.visitors)
     operate, administer, around = Permission.OPERATE, Permission.ADMINISTER, guard.around
-    acts = (
+    return (
         Route("GET", INSTANCE_ACT, around(operating.confirm_run), operate),
         Route("POST", INSTANCE_ACT, around(operating.run), operate, audited=True, form=True),
         Route("GET", RUN, around(operating.show_run), operate),
@@ -164,15 +178,6 @@ def page_routes(
         Route("POST", QUARANTINE_ACT, around(operating.give_chance), operate, audited=True, form=True),
         Route("GET", RECORD_ACT, around(changing.ask), administer),
         Route("POST", RECORD_ACT, around(changing.change), administer, audited=True, form=True),
-    )
-    return (
-        *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
-        Route("GET", LOGIN, guard.around(login.show), None),
-        Route("GET", ISSUER, guard.around(issuers.begin), None),
-        Route("GET", CALLBACK, guard.around(issuers.come_back), None),
-        Route("POST", LOGIN, guard.around(login.enter), None, form=True),
-        Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
-        Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
     )
 
 

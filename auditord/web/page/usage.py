@@ -47,7 +47,7 @@ from auditord.web.page.query_string import USAGE as PATH
 from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.page.suggestions import Offered, Suggestions
 from auditord.web.requests import principal_of, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import Chunks, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
@@ -88,7 +88,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def _open(
         self, request: web.BaseRequest, figures: Figures, question: Question, form: str
-    ) -> AsyncGenerator[Pages, None]:
+    ) -> AsyncGenerator[Chunks, None]:
         async with figures.gather(request, question) as grid:
             writer = FileWriter(figures.places, self.answers.folder)
             if form in _TEXTS:

@@ -10,7 +10,6 @@ from auditord_hookspecs import AuthenticatorKind, Deferred, hookimpl
 
 @hookimpl
 def auditord_authenticators() -> Iterable[Deferred[AuthenticatorKind[Any]]]:  # Any: of each kind's model
-    """Declare the authenticators."""
     yield Deferred.at("certificates", "auditord_builtin.access.connections:CERTIFICATES")
     yield Deferred.at("jwt", "auditord_builtin.access.jwt:KIND")
     yield Deferred.at("networks", "auditord_builtin.access.connections:NETWORKS")

@@ -30,7 +30,6 @@ class Rule(Section):
 
 
 def list_roles(rules: Iterable[Rule]) -> Iterable[str]:
-    """Return all roles in the rules."""
     return [role for rule in rules for role in rule.roles]
 
 

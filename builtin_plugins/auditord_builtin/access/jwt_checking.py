@@ -217,8 +217,6 @@ async def open_issuer(
 
 
 class Issuer(msgspec.Struct, frozen=True):
-    """Authenticates the tokens of one issuer."""
-
     config: JwtConfig
     keys: KeyRing
 

@@ -82,8 +82,6 @@ def _digest(secret: str) -> str:
 
 
 class TokenFile:
-    """The tokens of a state folder."""
-
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / FILE
         self._seen: tuple[int, int, int] | None = None

@@ -24,13 +24,11 @@ if TYPE_CHECKING:  # only the daemon has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``apel``."""
     yield Deferred.at("apel", "auditord_builtin.apel.publishing:APEL")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """Declare the command ``auditord apel``."""
     yield Deferred.at(
         "apel",
         "auditord_builtin.apel.commands:apel_command",
@@ -40,7 +38,6 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """Declare the metrics."""
     from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
@@ -48,7 +45,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
     yield Panel("apel_months", "Months at APEL", _show_months, "apel", whole=True)
 
 

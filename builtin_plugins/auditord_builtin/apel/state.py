@@ -41,12 +41,10 @@ class Packed(msgspec.Struct, frozen=True, array_like=True):
 
 
 def pack(things: Sequence[SummaryRow | Message]) -> Packed:
-    """Compress rows or messages."""
     return Packed(base64.b64encode(zlib.compress(msgspec.json.encode(things))).decode(), len(things))
 
 
 def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
-    """Decompress rows or messages."""
     if not packed.size:
         return ()
     data = zlib.decompress(base64.b64decode(packed.text))
@@ -164,15 +162,12 @@ class SavedState:
         self.reported = read_state(context.state)
 
     def site(self, site: str) -> SiteState:
-        """Return the state of a site."""
         return self.reported.sites.get(site, SiteState())
 
     def month(self, site: str, month: Month) -> MonthState:
-        """Return the state of a month."""
         return self.site(site).months.get(str(month), MonthState())
 
     def day(self, site: str, day: date) -> DayState:
-        """Return the state of a day."""
         return self.site(site).days.get(str(day), DayState())
 
     async def save_month(self, site: str, month: Month, state: MonthState, *, sent: int = 0) -> None:
@@ -185,14 +180,12 @@ class SavedState:
         await self.save(sites={**self.reported.sites, site: changed}, sent=self.reported.sent + sent)
 
     async def save(self, **changes: Any) -> None:  # Any: fields
-        """Save changes."""
         reported = msgspec.structs.replace(self.reported, **changes)
         await self._context.save_state(msgspec.to_builtins(reported))
         self.reported = reported
 
 
 def show_state(task: str, state: ReportedState) -> None:
-    """Set the gauges to the saved state."""
     for site, reported in state.sites.items():
         for (month, stage), jobs in stages(reported).items():
             metrics.JOBS.labels(task, site, month, stage).set(jobs)
@@ -227,7 +220,6 @@ class MonthAtApel(msgspec.Struct, frozen=True):
 
 
 def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[MonthAtApel]:
-    """Yield the saved months of the sites."""
     for site, jobs in ((site, stages(state.sites[site])) for site in sites if site in state.sites):
         for text in sorted({month for month, _ in jobs}):
             month = state.sites[site].months.get(text, MonthState())

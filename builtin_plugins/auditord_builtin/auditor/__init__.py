@@ -12,5 +12,4 @@ from auditord_hookspecs import Deferred, ImporterKind, hookimpl
 
 @hookimpl
 def auditord_importers() -> Iterable[Deferred[ImporterKind[Any]]]:  # Any: its model
-    """Declare the kind ``auditor``."""
     yield Deferred.at("auditor", "auditord_builtin.auditor.kinds:AUDITOR")

@@ -100,7 +100,6 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
 
 
 def listen_address(host: str, port: int) -> str:
-    """Format an address to listen on for the configuration."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

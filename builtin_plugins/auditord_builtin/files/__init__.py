@@ -8,5 +8,4 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``files``."""
     yield Deferred.at("files", "auditord_builtin.files.collecting:FILES")

@@ -80,7 +80,6 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def list_files(folder: SharedFolder, now: datetime, settle: timedelta) -> Listing:
-    """Return the files of the drop folder."""
     found, irregular = list[Dropped](), 0
     for name in folder.names():
         if name.startswith(".") or name.endswith(_UNFINISHED):

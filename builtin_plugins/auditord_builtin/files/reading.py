@@ -57,7 +57,6 @@ class FilesConfig(RunConfig):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the rules use."""
         return frozenset(columns(self.sites, self.meta, self.components))
 
 
@@ -276,7 +275,6 @@ class _Reader:
     part: Part
 
     def read(self) -> None:
-        """Read some lines."""
         part, begin, text = self.part, self.file.tell(), b"\n"
         number, more = part.position.line, part.position.more
         end, last, records = begin + _BYTES, number + _LINES, part.outcomes.records

@@ -14,5 +14,4 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``htcondor``."""
     yield Deferred.at("htcondor", "auditord_builtin.htcondor.collecting:HTCONDOR")

@@ -24,13 +24,11 @@ from auditord_hookspecs import (
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``kubernetes``."""
     yield Deferred.at("kubernetes", "auditord_builtin.kubernetes.collecting:KUBERNETES")
 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel that each instance has."""
     yield Panel("kubernetes_state", "Kubernetes", show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
 
 

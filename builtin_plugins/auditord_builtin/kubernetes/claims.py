@@ -83,7 +83,6 @@ def find_problem(pod: Pod, claims: Claims) -> str | None:
 
 
 def claims_of(pod: Pod, found: FoundClaims) -> Claims:
-    """Select the claims of a pod."""
     return {each.key: found[each] for each in _references(pod) if each in found}
 
 

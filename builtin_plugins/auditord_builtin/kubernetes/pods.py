@@ -68,8 +68,6 @@ class Resources(_Member, frozen=True):
 
 
 class Container(_Member, frozen=True):
-    """A container in the specification."""
-
     name: str
     resources: Resources | None = None
     restart_policy: str | None = None
@@ -84,8 +82,6 @@ class ClaimReference(_Member, frozen=True):
 
 
 class Spec(_Member, frozen=True):
-    """The specification of the pod."""
-
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     overhead: dict[str, str | int | float] | None = None
@@ -114,8 +110,6 @@ class State(_Member, frozen=True):
 
 
 class ContainerStatus(_Member, frozen=True):
-    """The status of a container."""
-
     name: str
     state: State | None = None
     last_state: State | None = None
@@ -130,8 +124,6 @@ class ContainerStatus(_Member, frozen=True):
 
 
 class Condition(_Member, frozen=True):
-    """A condition of the pod."""
-
     type: str
     status: str = ""
     reason: str | None = None
@@ -139,8 +131,6 @@ class Condition(_Member, frozen=True):
 
 
 class Status(_Member, frozen=True):
-    """The status of the pod."""
-
     phase: str = "Unknown"
     reason: str | None = None
     message: str | None = None
@@ -155,8 +145,6 @@ class Status(_Member, frozen=True):
 
 
 class Pod(_Member, frozen=True):
-    """A pod."""
-
     metadata: Metadata
     spec: Spec = Spec()
     status: Status = Status()

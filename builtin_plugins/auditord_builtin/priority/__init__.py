@@ -11,13 +11,11 @@ if TYPE_CHECKING:  # only the daemon has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``priority``."""
     yield Deferred.at("priority", "auditord_builtin.priority.running:PRIORITY")
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """Declare the metrics."""
     from auditord_builtin.priority.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
@@ -25,7 +23,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
     from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 only the page needs it
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -74,7 +74,6 @@ async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage
 
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
-    """Return the query for the sums of usage."""
     by: list[aggregates.Dimension] = [aggregates.MetaValue(*config.group_keys)]
     if config.component_combination == "product":
         for component, score in config.components.items():
@@ -230,7 +229,6 @@ class PriorityState(msgspec.Struct):
     days: list[tuple[date, dict[str, int]]] = []
 
     def add_run(self, priorities: Targets, now: datetime) -> "PriorityState":
-        """Return the state after a run."""
         whole = {group: round_half_up(each) for group, each in priorities.items()}
         runs = [*(each for each in self.runs if each[0] > now - RUNS_FOR), (now, whole)][-_MOST_RUNS:]
         today = now.date()
@@ -239,7 +237,6 @@ class PriorityState(msgspec.Struct):
 
 
 def read_state(saved: Any) -> PriorityState:  # Any: the JSON that was saved
-    """Return the saved state."""
     return PriorityState() if saved is None else msgspec.convert(saved, PriorityState)
 
 

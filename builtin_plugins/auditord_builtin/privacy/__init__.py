@@ -8,11 +8,9 @@ from auditord_hookspecs import Deferred, PluginKind, TransformKind, hookimpl
 
 @hookimpl
 def auditord_record_transforms() -> Iterable[Deferred[TransformKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``pseudonyms``."""
     yield Deferred.at("pseudonyms", "auditord_builtin.privacy.pseudonyms:KIND")
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: the same
-    """Declare the kind ``retention``."""
     yield Deferred.at("retention", "auditord_builtin.privacy.retention:KIND")

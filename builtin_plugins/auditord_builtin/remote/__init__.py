@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # only the daemon has prometheus_client loaded
 
 @hookimpl
 def auditord_senders() -> Iterable[Deferred[SenderKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``remote``."""
     yield Deferred.at("remote", "auditord_builtin.remote.delivery:REMOTE")
 
 

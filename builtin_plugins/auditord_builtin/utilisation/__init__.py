@@ -17,13 +17,11 @@ if TYPE_CHECKING:  # only the daemon has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``utilisation``."""
     yield Deferred.at("utilisation", "auditord_builtin.utilisation.running:UTILISATION")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """Declare the command ``auditord report``."""
     yield Deferred.at(
         "report",
         "auditord_builtin.utilisation.commands:report_group",
@@ -41,7 +39,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
     from auditord_builtin.utilisation.state import show_reports  # noqa: PLC0415 only the page needs it
 
     yield Panel("utilisation_reports", "Utilisation reports", show_reports, "utilisation", whole=True)

@@ -114,7 +114,6 @@ class MailServer:
                 await anyio.to_thread.run_sync(self._send, message)
 
     def close(self) -> None:
-        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(smtplib.SMTPException, OSError):  # an error now does not undo a delivery

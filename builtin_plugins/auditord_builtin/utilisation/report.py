@@ -273,7 +273,6 @@ def sections(report: Report) -> Iterator[Sequence[Row]]:
 
 
 def and_more(rows: Sequence[Row], shown: Sequence[Row]) -> str:
-    """Return the line that replaces the rows that are not shown."""
     return f"and {len(rows) - len(shown):,} more"
 
 

@@ -49,8 +49,6 @@ class _Refusal(msgspec.Struct):
 
 
 class _Progress(msgspec.Struct):
-    """The progress of the report on one period."""
-
     written: bool = False
     served: list[str] = []
     refused: dict[str, _Refusal] = {}
@@ -98,7 +96,6 @@ class ReportedState:
         return now if since is None else min(since, now)  # the clock may have been ahead
 
     async def note_waiting(self, series: Series) -> None:
-        """Record that a report waits for records."""
         await self._wait_since(series, self.waiting_since(series))
 
     async def end_waiting(self, series: Series, kind: PeriodKind, settle: timedelta) -> None:
@@ -122,7 +119,6 @@ class ReportedState:
         return [each for each in recipients if each not in {*progress.served, *waiting}]
 
     async def note_written(self, series: Series, period: Period) -> None:
-        """Record that the file of a report was written."""
         self._open_progress(series, period).written = True
         await self._save()
 

@@ -297,7 +297,6 @@ class Question(msgspec.Struct, frozen=True):
     estimator: Estimator
 
     def query(self, period: Period) -> AggregateQuery:
-        """Return the query for the sums of a period."""
         config = self.config
         stopped = match_stopped(Window(period.start, period.stop))
         where = AllOf((*stopped.conditions, *(MetaContainsAny(key, values) for key, values in config.only.items())))

@@ -17,20 +17,17 @@ if TYPE_CHECKING:  # only the daemon has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """Declare the kind ``waldur``."""
     yield Deferred.at("waldur", "auditord_builtin.waldur.reporting:WALDUR")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """Declare the command ``auditord waldur``."""
     summary = "Report usage to Waldur, and see where its amounts come from."
     yield Deferred.at("waldur", "auditord_builtin.waldur.history:waldur_command", summary)  # history adds load-history
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """Declare the metrics."""
     from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
@@ -38,7 +35,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
     yield Panel("waldur_resources", "Waldur", _show_resources, "waldur", whole=True, permission=Permission.OPERATE)
 
 

@@ -112,8 +112,6 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """The user of a token."""
-
     uuid: UUID
     username: str = ""
     full_name: str = ""
@@ -122,8 +120,6 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """The server's version."""
-
     version: str = "unknown"
 
 
@@ -148,8 +144,6 @@ class OfferingComponent(msgspec.Struct, frozen=True):
 
 
 class Offering(msgspec.Struct, frozen=True):
-    """An offering with its components."""
-
     uuid: UUID
     name: str = ""
     state: str = ""
@@ -254,7 +248,6 @@ class Request(msgspec.Struct, frozen=True):
         return f"{self.method} {self.path}"
 
     def page(self, number: int) -> "Request":
-        """Return the request for one page."""
         parameters = (*self.parameters, ("page", str(number)), ("page_size", str(PAGE_SIZE)))
         return Request(self.method, self.path, parameters)
 
@@ -272,12 +265,10 @@ BULK_PROBE: Final = Request("OPTIONS", f"{_USAGES}{UUID(int=0)}/set_user_usages/
 
 
 def offering(uuid: UUID) -> Request:
-    """Return the request for an offering with its components."""
     return _get(f"/api/marketplace-provider-offerings/{uuid}/", kind=Offering)
 
 
 def resources(offering_uuid: UUID) -> Request:
-    """Return the request for the resources that can have usage."""
     states = [("state", state) for state in RESOURCE_STATES]
     of = ("offering_uuid", str(offering_uuid))
     return _get("/api/marketplace-provider-resources/", of, *states, kind=Resource)
@@ -296,7 +287,6 @@ def component_usages(offering_uuid: UUID, month: date, resource: UUID | None = N
 
 
 def user_usages(offering_uuid: UUID, month: date) -> Request:
-    """Return the request for the amounts of all users in a month."""
     of = (("offering_uuid", str(offering_uuid)), ("component_usage__billing_period", month.isoformat()))
     return _get("/api/marketplace-component-user-usages/", *of, kind=ComponentUserUsage)
 

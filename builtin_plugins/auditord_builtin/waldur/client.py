@@ -63,7 +63,6 @@ _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
 
 def http_options(config: WaldurConfig, observe: Observe, timeout: timedelta) -> HttpOptions:
-    """Return the options of connections to an instance's Waldur."""
     return HttpOptions(
         tls=TlsFiles(ca=config.ca_file),
         verify=config.verify_ssl,
@@ -293,15 +292,12 @@ class WaldurClient:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def me(self) -> api.User:
-        """Return the user of the token."""
         return await self._read(api.ME, api.User)
 
     async def version(self) -> api.Version:
-        """Return the server's version."""
         return await self._read(api.VERSION, api.Version)
 
     async def offering(self) -> api.Offering:
-        """Return the offering with its components."""
         return await self._read(api.offering(self._offering), api.Offering)
 
     async def resources(self) -> Sequence[api.Resource]:
@@ -323,7 +319,6 @@ class WaldurClient:
         return rows
 
     async def user_usages(self, month: date) -> Sequence[api.ComponentUserUsage]:
-        """Return the amounts of all users in a month."""
         return await self._list(
             api.user_usages(self._offering, month),
             api.ComponentUserUsage,

@@ -45,7 +45,6 @@ class Explanation:
     amounts: defaultdict[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
 
     def add(self, share: Share) -> None:
-        """Add the share of a record."""
         self.records += 1
         self.running += share.record.stop_time is None
         for component, each in share.amounts.items():

@@ -44,7 +44,6 @@ class ReportState:
         return {"refused": dict(self.refused), **dates, **probes, **amounts}
 
     def record_amounts(self, month: str, plan: ResourcePlan) -> None:
-        """Record that Waldur has the planned amounts."""
         texts = {name: str(amount) for name, amount in plan.totals.items()}
         of_month = {**self.amounts.get(month, {}), plan.backend_id: texts}
         self.amounts = {**self.amounts, month: of_month}
@@ -81,12 +80,10 @@ class Refusals:
         return self._now - datetime.fromisoformat(refusal["at"]) < RETRY_AFTER
 
     def add(self, month: str, plan: ResourcePlan) -> None:
-        """Record a refusal."""
         refusal = {"figures": _digest(plan), "identity": self._identity, "at": self._now.isoformat()}
         self._kept[_key(month, plan)] = refusal
 
     def as_json(self, months: Collection[str]) -> Mapping[str, Json]:
-        """Return the refusals of the given months."""
         return {key: refusal for key, refusal in self._kept.items() if key.partition(" ")[0] in months}
 
 

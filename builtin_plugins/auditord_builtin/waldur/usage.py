@@ -211,7 +211,6 @@ class SacctQuery(msgspec.Struct, frozen=True):
         return {"TZ": self.zone}
 
     def argv(self, config: WaldurConfig) -> Sequence[str]:
-        """Return the argument vector."""
         return config.slurm.argv(
             "sacct",
             *("--parsable2", "--noheader"),

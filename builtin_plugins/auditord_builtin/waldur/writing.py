@@ -198,8 +198,6 @@ class Isolation:
         self.stopped: WaldurError | None = None
 
     async def run_all(self, waiting: Iterator[ResourceOutcome], write: Write) -> None:
-        """Run the step for every resource."""
-
         async def work() -> None:
             for resource in waiting:
                 if self.stopped is not None:

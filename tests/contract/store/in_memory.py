@@ -28,9 +28,9 @@ from auditord_hookspecs.wire import decode_record
 T = TypeVar("T")
 
 Stored: TypeAlias = tuple[RecordRow, int, int | None, int]
-"""A row, first and last arrival, source."""
+"""A row, first and last arrival, origin."""
 Differing: TypeAlias = tuple[int, int, str]
-"""Arrival, source, document."""
+"""Arrival, origin, document."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class MemoryDatabase:
     """Tables, and what statements do to them."""
 
     records: dict[str, Stored] = field(default_factory=dict[str, Stored])
-    sources: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    origins: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     differences: dict[tuple[str, int], Differing] = field(default_factory=dict[tuple[str, int], Differing])
     versions: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
 
@@ -79,11 +79,11 @@ class MemoryDatabase:
 
     # -- statements -------------------------------------------------------------------------------------------------
 
-    def find_source(self, principal: str, agent: str) -> Rows:
-        return [(self.sources.index((principal, agent)),)] if (principal, agent) in self.sources else []
+    def find_origin(self, principal: str, agent: str) -> Rows:
+        return [(self.origins.index((principal, agent)),)] if (principal, agent) in self.origins else []
 
-    def insert_source(self, principal: str, agent: str) -> None:
-        self.sources.append((principal, agent))
+    def insert_origin(self, principal: str, agent: str) -> None:
+        self.origins.append((principal, agent))
 
     def find_score_set(self, scores: str, digest: bytes) -> Rows:
         del scores, digest
@@ -93,22 +93,22 @@ class MemoryDatabase:
         if pending.row.record_id in self.records:
             return 0
         received_at = to_micros(pending.provenance.received_at)
-        self.records[pending.row.record_id] = (pending.row, received_at, None, pending.source)
+        self.records[pending.row.record_id] = (pending.row, received_at, None, pending.origin)
         return 1
 
     def overwrite_records(self, pending: PendingRecord) -> int:
         _, received_at, _, _ = self.records[pending.row.record_id]
         now = to_micros(pending.provenance.received_at)
-        self.records[pending.row.record_id] = (pending.row, received_at, now, pending.source)
+        self.records[pending.row.record_id] = (pending.row, received_at, now, pending.origin)
         return 1
 
     def move_records(self, move: Move) -> None:
-        row, received_at, _, source = self.records[move.record_id]
+        row, received_at, _, origin = self.records[move.record_id]
         stop = None if move.stop_time is None else to_micros(move.stop_time)
         moved = msgspec.structs.replace(
             row, start_time=to_micros(move.start_time), stop_time=stop, document=move.document
         )
-        self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), source)
+        self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), origin)
 
     def find_generation(self, spool_id: str) -> Rows:
         return []
@@ -144,20 +144,20 @@ class MemoryDatabase:
     def note_differences(self, pending: PendingRecord) -> int:
         key, seen = (pending.row.record_id, pending.row.content), to_micros(pending.provenance.received_at)
         self.differences.pop(key, None)
-        self.differences[key] = (seen, pending.source, pending.row.document)
+        self.differences[key] = (seen, pending.origin, pending.row.document)
         return 1
 
     def keep_versions(self, kept: KeptVersion) -> None:
-        row, received_at, updated_at, source = self.records[kept.record_id]
+        row, received_at, updated_at, origin = self.records[kept.record_id]
         changed = (kept.action, kept.reason, to_micros(kept.changed_at), kept.changed_by)
         self.versions.append(
-            (len(self.versions), kept.record_id, *changed, row.document, received_at, updated_at, source)
+            (len(self.versions), kept.record_id, *changed, row.document, received_at, updated_at, origin)
         )
 
     def list_versions(self, record_id: str) -> Rows:
         return [
-            (number, action, reason, at, self.principal_of(by), document, received, updated, self.principal_of(source))
-            for number, of, action, reason, at, by, document, received, updated, source in self.versions
+            (number, action, reason, at, self.principal_of(by), document, received, updated, self.principal_of(origin))
+            for number, of, action, reason, at, by, document, received, updated, origin in self.versions
             if of == record_id
         ]
 
@@ -170,12 +170,12 @@ class MemoryDatabase:
     def note_forwards(self, removed: Removed) -> None:
         """Nothing, likewise."""
 
-    def _names(self, source: int) -> tuple[str | None, str | None]:
-        principal, agent = self.sources[source]
+    def _names(self, origin: int) -> tuple[str | None, str | None]:
+        principal, agent = self.origins[origin]
         return principal or None, agent or None
 
-    def principal_of(self, source: int) -> str | None:
-        return self._names(source)[0]
+    def principal_of(self, origin: int) -> str | None:
+        return self._names(origin)[0]
 
 
 class MemoryRecordStore(RecordStore):
@@ -233,12 +233,12 @@ class MemoryRecordStore(RecordStore):
                 (
                     record_id,
                     seen_at,
-                    self._database.principal_of(source),
+                    self._database.principal_of(origin),
                     self._database.records[record_id][0].document,
                     offered,
                 )
             )
-            for (record_id, _), (seen_at, source, offered) in reversed(self._database.differences.items())
+            for (record_id, _), (seen_at, origin, offered) in reversed(self._database.differences.items())
         ]
 
         async def each() -> AsyncIterator[Difference]:

@@ -134,11 +134,11 @@ async def test_the_same_run_with_other_content(store: RecordStore) -> None:
 @pytest.mark.needs_database
 async def test_where_a_record_came_from_and_what_came_again(store: RecordStore) -> None:
     await store.add(finished(), PROVENANCE, SAME_RUN)
-    origin = await store.origin("job-1")
+    origin = await store.find_with_provenance("job-1")
     assert origin is not None
     assert (origin.record, origin.received_at, origin.updated_at) == (finished(), NOW, None)
     assert (origin.principal, origin.agent) == (PROVENANCE.principal, PROVENANCE.agent or "")
-    assert await store.origin("job-2") is None
+    assert await store.find_with_provenance("job-2") is None
     await store.add(finished(stop_time=START + 2 * HOUR), PROVENANCE, SAME_RUN)
     assert await store.differences_of("job-1") == await differences(store)
     assert await store.differences_of("job-2") == []

@@ -146,7 +146,7 @@ def rows_of(url: str, table: LiteralString = "records", order: LiteralString = "
 def check_row(url: str, row: Row, record: Record, *, is_full: bool = True) -> None:
     """Check that a row has in every column what the table of columns reads of the record, and nothing is empty."""
     values = SQLITE_VALUES if url.startswith("sqlite") else POSTGRES_VALUES
-    pending = make_pending(record, FIRST, SAME_RUN, source=row["source_id"], score_set=row["score_set"])
+    pending = make_pending(record, FIRST, SAME_RUN, origin=row["origin_id"], score_set=row["score_set"])
     read = compile_function(f"dict({', '.join([f'{name}={value}' for name, value in values.items()])})")
     expected = read(pending, record, pending.row, pending.row.labels, pending.row.amounts)
     wanted = {name: value for name, value in expected.items() if name in row}

@@ -139,7 +139,7 @@ async def test_differences_are_kept_when_their_record_is_released(store: RecordS
     await release(store, memory, ["job-1"], START + MONTH)
     assert (await store.counts()).differences == 1
     [difference] = await store.differences_of("job-1")
-    origin = await store.origin("job-1")
+    origin = await store.find_with_provenance("job-1")
     assert origin is not None
     assert (difference.stored, origin.record, origin.release > 0) == (None, finished(), True)
 

@@ -154,10 +154,10 @@ async def test_a_transaction_that_is_still_running_loses_no_record(postgres_url:
         await store.add(finished(0), provenance(0), SAME_RUN)
         async with await psycopg.AsyncConnection.connect(postgres_url) as other:
             await other.execute(
-                "INSERT INTO auditord.records (start_time, stop_time, runtime, content, received_at, source_id,"
+                "INSERT INTO auditord.records (start_time, stop_time, runtime, content, received_at, origin_id,"
                 " record_id, site, user_name, meta, document)"
                 " SELECT start_time, stop_time, runtime, content, received_at,"
-                " source_id, 'early', site, user_name, meta, replace(document, 'job-0000', 'early')"
+                " origin_id, 'early', site, user_name, meta, replace(document, 'job-0000', 'early')"
                 " FROM auditord.records"
             )
             await store.add_all([finished(number) for number in range(1, 50)], provenance(0), SAME_RUN, atomic=True)

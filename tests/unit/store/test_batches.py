@@ -33,7 +33,7 @@ def pending(record_id: str) -> PendingRecord:
 def bulk(*record_ids: str) -> Bulk:
     records = [Record(name, NOW, ()) for name in record_ids]
     amounts = [amounts_of(each.components) for each in records]
-    return Bulk(records, amounts, [None] * len(records), PROVENANCE, Duplicates.SAME_RUN, source=1, atomic=True)
+    return Bulk(records, amounts, [None] * len(records), PROVENANCE, Duplicates.SAME_RUN, origin=1, atomic=True)
 
 
 class Database:

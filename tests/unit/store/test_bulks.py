@@ -31,12 +31,12 @@ MANY = [
 def bulk_of(records: list[Record]) -> Bulk:
     score_sets = [1 if each.components else None for each in records]
     amounts = [amounts_of(each.components) for each in records]
-    return Bulk(records, amounts, score_sets, PROVENANCE, Duplicates.IGNORE, source=3, atomic=True)
+    return Bulk(records, amounts, score_sets, PROVENANCE, Duplicates.IGNORE, origin=3, atomic=True)
 
 
 def alone(record: Record) -> PendingRecord:
     score_set = 1 if record.components else None
-    return make_pending(record, PROVENANCE, Duplicates.IGNORE, source=3, score_set=score_set)
+    return make_pending(record, PROVENANCE, Duplicates.IGNORE, origin=3, score_set=score_set)
 
 
 def unshared(record: Record) -> Record:

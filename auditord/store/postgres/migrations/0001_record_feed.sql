@@ -8,9 +8,9 @@ CREATE TABLE auditord.migrations (
     applied_at timestamptz NOT NULL
 );
 
--- The sources of records, each pair once: a number in the record takes four bytes, the texts would take forty.
-CREATE TABLE auditord.sources (
-    source_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+-- The origins of records, each pair once: a number in the record takes four bytes, the texts would take forty.
+CREATE TABLE auditord.origins (
+    origin_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- task:<instance>, user:<name> for a command, or the authenticated name of a client; '' if unknown
     principal text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL, -- the beginning of the client's User-Agent; '' if it sent none
@@ -52,8 +52,8 @@ CREATE TABLE auditord.records (
     core_seconds bigint,
     memory_seconds bigint,
     gpu_seconds bigint,
-    -- Refer to auditord.sources and auditord.score_sets, which keep every row. Checks per record would cost too much.
-    source_id integer NOT NULL,
+    -- Refer to auditord.origins and auditord.score_sets, which keep every row. Checks per record would cost too much.
+    origin_id integer NOT NULL,
     score_set integer, -- NULL: no component has a score
     others smallint, -- 1: it has components other than these seven; 2: an amount is very large
     -- True if the columns for site, group, user or amounts are incomplete: several values, an older key, or several
@@ -96,9 +96,9 @@ CREATE TABLE auditord.removals (
     core_seconds bigint,
     memory_seconds bigint,
     gpu_seconds bigint,
-    source_id integer NOT NULL,
+    origin_id integer NOT NULL,
     score_set integer,
-    changed_by integer, -- of auditord.sources
+    changed_by integer, -- of auditord.origins
     others smallint,
     more boolean,
     record_id text COLLATE "C" NOT NULL,
@@ -219,7 +219,7 @@ CREATE TABLE auditord.differences (
     record_id text COLLATE "C" NOT NULL,
     content bigint NOT NULL,
     seen_at timestamptz NOT NULL,
-    source_id integer NOT NULL,
+    origin_id integer NOT NULL,
     offered text COLLATE "C" NOT NULL,
     PRIMARY KEY (record_id, content) -- a difference that arrives again is not a new one
 );
@@ -231,11 +231,11 @@ CREATE TABLE auditord.versions (
     action text COLLATE "C" NOT NULL CHECK (action IN ('correct', 'close', 'delete')),
     reason text COLLATE "C" NOT NULL,
     changed_at timestamptz NOT NULL,
-    changed_by integer NOT NULL, -- of auditord.sources
+    changed_by integer NOT NULL, -- of auditord.origins
     -- The former version.
     received_at timestamptz NOT NULL,
     updated_at timestamptz,
-    source_id integer NOT NULL,
+    origin_id integer NOT NULL,
     document text COLLATE "C" NOT NULL
 );
 CREATE INDEX versions_by_record ON auditord.versions (record_id);

@@ -1,13 +1,13 @@
 -- The record store. Times are integer microseconds since 1970 in UTC, without leap seconds.
 PRAGMA application_id = 0x61756466; -- "audf"; stores made before version 1.0 have another id
 
--- The sources of records, each pair once: a number in the record takes one byte, the texts would take forty.
-CREATE TABLE sources (
-    source_id INTEGER PRIMARY KEY,
+-- The origins of records, each pair once: a number in the record takes one byte, the texts would take forty.
+CREATE TABLE origins (
+    origin_id INTEGER PRIMARY KEY,
     principal TEXT, -- task:<instance>, user:<name> for a command, or the authenticated name of a client
     agent TEXT      -- the client's User-Agent
 );
-CREATE INDEX sources_by_name ON sources (principal, agent);
+CREATE INDEX origins_by_name ON origins (principal, agent);
 
 -- The sets of scores of records' components, for sums over scores. Records from one type of node share a set.
 CREATE TABLE score_sets (
@@ -43,7 +43,7 @@ CREATE TABLE records (
     content INTEGER NOT NULL,     -- hash of meta (without provenance) and components
     received_at INTEGER NOT NULL, -- when it first arrived
     updated_at INTEGER,           -- when it was last changed; NULL if never
-    source_id INTEGER NOT NULL REFERENCES sources,
+    origin_id INTEGER NOT NULL REFERENCES origins,
     score_set INTEGER REFERENCES score_sets, -- NULL: no component has a score
     document TEXT NOT NULL        -- the wire text, byte for byte as clients read it
 );
@@ -82,12 +82,12 @@ CREATE TABLE removals (
     memory_seconds INTEGER,
     gpu_seconds INTEGER,
     score_set INTEGER,
-    source_id INTEGER NOT NULL,
+    origin_id INTEGER NOT NULL,
     document TEXT, -- NULL once all counts and roll-ups have passed it, so that names are not kept
     -- The operation that senders forward, and who made it; NULL for none.
     operation TEXT CHECK (operation IN ('insert', 'close', 'replace')),
     changed_at INTEGER,
-    changed_by INTEGER REFERENCES sources (source_id)
+    changed_by INTEGER REFERENCES origins (origin_id)
 );
 CREATE INDEX removals_with_names ON removals (position) WHERE document IS NOT NULL;
 
@@ -178,7 +178,7 @@ CREATE TABLE differences (
     record_id TEXT NOT NULL,
     content INTEGER NOT NULL,
     seen_at INTEGER NOT NULL,
-    source_id INTEGER NOT NULL REFERENCES sources,
+    origin_id INTEGER NOT NULL REFERENCES origins,
     offered TEXT NOT NULL,
     UNIQUE (record_id, content) -- a difference that arrives again is not a new one
 );
@@ -190,11 +190,11 @@ CREATE TABLE versions (
     action TEXT NOT NULL CHECK (action IN ('correct', 'close', 'delete')),
     reason TEXT NOT NULL,
     changed_at INTEGER NOT NULL,
-    changed_by INTEGER NOT NULL REFERENCES sources (source_id),
+    changed_by INTEGER NOT NULL REFERENCES origins (origin_id),
     -- The former version.
     received_at INTEGER NOT NULL,
     updated_at INTEGER,
-    source_id INTEGER NOT NULL REFERENCES sources,
+    origin_id INTEGER NOT NULL REFERENCES origins,
     document TEXT NOT NULL
 );
 CREATE INDEX versions_by_record ON versions (record_id);

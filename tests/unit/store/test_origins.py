@@ -9,9 +9,9 @@ import pytest
 
 from auditord.errors import StoreDamaged, StoreUnavailable
 from auditord.store import Provenance
-from auditord.store import sources as module
+from auditord.store import origins as module
+from auditord.store.origins import Origins
 from auditord.store.rows import scores_text
-from auditord.store.sources import Sources
 from auditord.store.work import Statement, Work
 from auditord_hookspecs import Component, Score
 
@@ -55,41 +55,41 @@ class Tables:
 
 async def test_each_is_looked_up_once() -> None:
     tables = Tables()
-    sources = Sources(tables.look_up)
+    origins = Origins(tables.look_up)
     by = Provenance(NOW, "client", "x" * 300 + "\0")
     scores = [scored(1), scored(2), scored(1), None]
-    source, score_sets = await sources.numbers(by, scores)
-    assert len({source, *score_sets}) == 4
+    origin, score_sets = await origins.numbers(by, scores)
+    assert len({origin, *score_sets}) == 4
     assert (score_sets[0], score_sets[3]) == (score_sets[2], None)
     assert tables.kept[0] == {"principal": "client", "agent": "x" * 200}
-    assert await sources.numbers(by, scores) == (source, score_sets)
+    assert await origins.numbers(by, scores) == (origin, score_sets)
     assert (tables.asked, len(tables.kept)) == (1, 3)
 
 
 async def test_many_texts_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", 2)
-    sources = Sources(Tables().look_up)
+    origins = Origins(Tables().look_up)
     by = Provenance(NOW)
-    found = [await sources.numbers(by, [scored(value), scored(0)]) for value in range(5)]
-    assert await sources.numbers(by, [scored(2), scored(0)]) == found[2]
+    found = [await origins.numbers(by, [scored(value), scored(0)]) for value in range(5)]
+    assert await origins.numbers(by, [scored(2), scored(0)]) == found[2]
 
 
 async def test_those_who_ask_go_on_in_their_order() -> None:
     tables = Tables()
-    sources = Sources(tables.look_up)
-    await sources.number(Provenance(NOW, "known"))
+    origins = Origins(tables.look_up)
+    await origins.number(Provenance(NOW, "known"))
     tables.going.clear()
     done: list[str] = []
 
     async def ask(name: str) -> None:
-        await sources.number(Provenance(NOW, name))
+        await origins.number(Provenance(NOW, name))
         done.append(name)
 
     tasks = [asyncio.create_task(ask(name)) for name in ("new", "known", "newer")]
     await asyncio.sleep(0)
     assert done == []
     tables.going.set()
-    await sources.wait()
+    await origins.wait()
     await asyncio.gather(*tasks)
     assert done == ["new", "known", "newer"]
 
@@ -97,9 +97,9 @@ async def test_those_who_ask_go_on_in_their_order() -> None:
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), StoreDamaged("damaged")])
 async def test_those_who_wait_for_a_database_that_is_away_fail_together(fault: StoreUnavailable) -> None:
     tables = Tables()
-    sources = Sources(tables.look_up)
+    origins = Origins(tables.look_up)
     tables.going.clear()
-    tasks = [asyncio.create_task(sources.number(Provenance(NOW, f"client {each}"))) for each in range(20)]
+    tasks = [asyncio.create_task(origins.number(Provenance(NOW, f"client {each}"))) for each in range(20)]
     await asyncio.sleep(0)
     tables.fault = fault
     tables.going.set()
@@ -107,4 +107,4 @@ async def test_those_who_wait_for_a_database_that_is_away_fail_together(fault: S
     assert {(type(error), str(error)) for error in errors} == {(type(fault), str(fault))}
     assert tables.asked == 1
     tables.fault = None
-    assert await sources.number(Provenance(NOW, "client 7")) == 0
+    assert await origins.number(Provenance(NOW, "client 7")) == 0

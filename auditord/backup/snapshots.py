@@ -28,9 +28,7 @@ from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
 STORE: Final = "records.db"
 
 
-class StoreSource(ABC):
-    """A snapshot of the record store."""
-
+class StoreSnapshot(ABC):
     @abstractmethod
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         """Write the snapshot to a folder."""
@@ -46,7 +44,7 @@ class StoreSource(ABC):
 
 
 @asynccontextmanager
-async def open_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
+async def open_snapshot(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSnapshot, None]:
     """Open a snapshot of a configured store, unaffected by concurrent writes.
 
     Raises:
@@ -62,7 +60,7 @@ async def open_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[St
             yield _File(connection)
 
 
-class _File(StoreSource):
+class _File(StoreSnapshot):
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
@@ -90,7 +88,7 @@ def contents_of(path: Path, progress: Progress) -> Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server(StoreSource):
+class _Server(StoreSnapshot):
     address: Address
     end: PostgresEnd
     file: StoreFile | None
