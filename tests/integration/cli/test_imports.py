@@ -33,7 +33,7 @@ LIBRARIES: Final = {"anyio", "click", "msgspec", "typing_extensions", "uvloop", 
 LOOKING: Final = {"cli", "config", "database", "errors"}
 STORE: Final = LOOKING | {"duplicates", "store"}
 OURS: Final = {
-    "records": STORE,
+    "records": STORE | {"reporting"},  # its table has the labels that reports have
     "top": STORE | {"reporting"},
     "quarantine list": LOOKING | {"spool", "web"},
     "status": STORE | {"backup", "spool"},
