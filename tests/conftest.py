@@ -1,9 +1,11 @@
 """Fixtures and options that every test shares."""
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,9 @@ SLOW = (
 """Folders and files of the second leg: real processes that are started and killed, and measurements in small."""
 QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
+
+TESTS: Final = Path(__file__).parent
+_SLOW_ALONE: Final = re.compile(r"slow( and not \w+)*")
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 for folders that nobody else can guess
 OURS: Final = ("AUDITORD_TEST_", "AUDITORD_BENCHMARK_", "AUDITORD_FUZZ_", "AUDITORD_ATTACK_", "AUDITORD_SCREENSHOTS")
@@ -77,23 +82,48 @@ def _has_room(folder: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import nothing of the second leg for the first one: each of its processes would, and run none of it."""
-    is_test = collection_path.name.startswith("test_") and collection_path.stem not in QUICK
-    leaves_out = "not slow" in str(config.getoption("-m"))
-    return True if is_test and leaves_out and _below_the_tests(collection_path).startswith(SLOW) else None
+    """Import no file of the other leg: each process would do so for seconds, and run none of its tests."""
+    if not collection_path.name.startswith("test_") or not collection_path.is_file():
+        return None
+    wanted = str(config.getoption("-m"))
+    if "not slow" in wanted:
+        return True if _is_slow_by_place(collection_path) else None
+    return True if _SLOW_ALONE.fullmatch(wanted) and not _may_be_slow(collection_path) else None
+
+
+def _is_slow_by_place(path: Path) -> bool:
+    return path.stem not in QUICK and _below_the_tests(path).startswith(SLOW)
+
+
+def _may_be_slow(path: Path) -> bool:
+    """Return whether a file can have slow tests: by its place, or if it or a conftest.py of its folders marks some."""
+    folders = [each for each in path.parents if each.is_relative_to(TESTS) and each != TESTS]
+    return _is_slow_by_place(path) or any(map(_marks_slow, [path, *(each / "conftest.py" for each in folders)]))
+
+
+@cache
+def _marks_slow(path: Path) -> bool:
+    return path.is_file() and "mark.slow" in path.read_text()
 
 
 def _below_the_tests(path: Path) -> str:
-    return path.relative_to(Path(__file__).parent).as_posix()
+    return path.relative_to(TESTS).as_posix()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it."""
+    """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it.
+
+    Raises:
+        pytest.UsageError: a test is marked ``slow`` by a module that :func:`_may_be_slow` does not read, so that the
+            second leg would never find it.
+    """
+    marked = {item.path for item in items if item.get_closest_marker("slow")}
+    if strays := sorted(str(path) for path in marked if not _may_be_slow(path)):
+        raise pytest.UsageError(f"mark slow tests in their own file, or in a conftest.py of their folders: {strays}")
     for item in items:
         if item.get_closest_marker("benchmark") and not measures(config):
             item.add_marker(pytest.mark.skip(reason="a full-size measurement: run it with -m benchmark -s"))
-        is_slow = _below_the_tests(item.path).startswith(SLOW) and item.path.stem not in QUICK
-        if is_slow and not item.get_closest_marker("benchmark"):
+        if _is_slow_by_place(item.path) and not item.get_closest_marker("benchmark"):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))

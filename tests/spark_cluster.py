@@ -19,6 +19,8 @@ WORKERS: Final = 2
 _START_SECONDS: Final = 600
 _HERE: Final = ("--host", "127.0.0.1", "--webui-port", "0")
 _PACKAGE: Final = "org.apache.spark.deploy"
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of each Java: none of them lives so long that better machine code or a parallel collector would pay."""
 
 
 def missing() -> str | None:
@@ -45,6 +47,8 @@ def spark_cluster(folder: Path) -> Generator[str, None, None]:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _QUICK,
+        "spark.executor.extraJavaOptions": _QUICK,
         "spark.executor.memory": "900m",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.ansi.enabled": "false",  # the daemon has to ask for it
@@ -68,7 +72,8 @@ def spark_cluster(folder: Path) -> Generator[str, None, None]:
 
 @contextmanager
 def _running(command: Sequence[str], log: Path) -> Generator[None, None, None]:
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    options = {"SPARK_DAEMON_JAVA_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", **options}
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -33,6 +34,55 @@ def test_ci_calls_the_readmes_test_command() -> None:
     assert "auditord demo" in run_demo
     assert "--quiet" not in run_demo, "who tries it for the first time would look at nothing for half a minute"
     assert run_tests in (ROOT / ".ci/run").read_text().splitlines()
+
+
+PYTEST: Final = """\
+#!/bin/sh
+case "$*" in *slow*) leg=slow ;; *) leg=first ;; esac
+touch begun
+echo "the $leg leg"
+[ "$FAILING" != "$leg" ]
+"""
+OLDEST: Final = """\
+#!/bin/sh
+echo the oldest versions: begun
+until [ -e begun ]; do sleep 0.01; done
+echo the oldest versions: ended
+[ "$FAILING" != oldest ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "last", "code"),
+    [
+        ("", "the slow leg", 0),
+        ("first", "the oldest versions: ended", 1),
+        ("oldest", "the oldest versions: ended", 1),
+        ("slow", "the slow leg", 1),
+    ],
+)
+def test_ci_fails_with_each_leg_and_shows_the_output_of_the_oldest_versions_after_the_first(
+    failing: str, last: str, code: int, tmp_path: Path
+) -> None:
+    """The stub of the oldest versions waits for the first leg to begin, so the two run at the same time."""
+    programs = {
+        ".ci/run": (ROOT / ".ci/run").read_text(),
+        "bin/id": "#!/bin/sh\necho 1000\n",  # who may not install
+        "bin/python3": "#!/bin/sh\nmkdir -p .venv/bin && cp pytest .venv/bin && cp bin/id .venv/bin/pip\n",
+        "pytest": PYTEST,
+        "tests/oldest-versions": OLDEST,
+    }
+    for name, text in programs.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "TMPDIR": str(tmp_path), "FAILING": failing}
+    done = subprocess.run(
+        [tmp_path / ".ci/run"], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    shown = [line for line in done.stdout.splitlines() if line.startswith("the ")]
+    expected = ["the first leg", "the oldest versions: begun", "the oldest versions: ended", "the slow leg"]
+    assert (shown, done.returncode) == (expected[: expected.index(last) + 1], code), done.stderr
 
 
 def test_ci_installs_all_that_tests_can_have_installed() -> None:
