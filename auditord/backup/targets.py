@@ -20,7 +20,7 @@ from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing, translate_errors
 from auditord.database.durable_files import make_private, make_private_folder, sync, write_durably
-from auditord.database.migrations import load_migrations, migrate
+from auditord.database.migrations import find_schema_faults, load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.postgres.faults import translate_errors as translate_server_errors
 from auditord.database.sql_files import load_scripts
@@ -91,8 +91,13 @@ class FileTarget(Target):
         make_private_folder(self.path.parent)
         make_private(self.draft)
         shutil.copyfile(self.source, self.draft)
+        migrations = load_migrations(self.migrations)
         with closing(open_for_writing(self.draft)) as connection, translate_errors(self.draft):
-            migrate(connection, load_migrations(self.migrations), self.draft)
+            if faults := find_schema_faults(connection, migrations):
+                raise BackupDamaged(
+                    f"{self.source} was changed by another program: {'; '.join(faults[:10])}; use another backup"
+                )
+            migrate(connection, migrations, self.draft)
         self.verify(self.draft)
 
     async def put_aside(self, aside: str) -> str:

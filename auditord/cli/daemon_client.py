@@ -28,7 +28,7 @@ from auditord.web.api.shapes import (
     QuarantinePage,
 )
 from auditord.web.problem_shapes import Problem
-from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
+from auditord_hookspecs import Batch, InvalidRecord, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.http import HttpAnswer, HttpStatusError, NoHttpAnswer
 from auditord_hookspecs.wire import decode_record, format_time
 from auditord_hookspecs.wording import counted
@@ -39,8 +39,9 @@ NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
 _AT_ONCE: Final = 500
 _LARGEST_DOCUMENT: Final = 4 << 20
 
-LONGEST_LINE: Final = 64 << 20
-"""Bytes above which a line of a stream cannot be an auditord's, as ``MAX_OBJECT_BYTES`` for other servers."""
+LARGEST_ANSWER: Final = 64 << 20
+"""Bytes above which a line of a stream, or an answer that is read whole, cannot be an auditord's, as
+``MAX_OBJECT_BYTES`` for other servers."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -300,7 +301,11 @@ async def _records(lines: AsyncIterator[bytes], limit: int | None = None) -> Asy
         count += 1
         if limit is not None and count > limit:
             raise DaemonError(f"the server sends more than the {counted(limit, 'record')} that were asked for")
-        yield decode_record(line)
+        try:
+            record = decode_record(line)
+        except InvalidRecord as error:
+            raise DaemonError(f"the server sends a line that is not a record: {error}") from error
+        yield record
 
 
 async def _nothing() -> AsyncGenerator[bytes, None]:
@@ -313,8 +318,8 @@ async def _lines(answer: http.HttpStream) -> AsyncGenerator[bytes, None]:
     async for chunk in answer:
         end, newline, others = chunk.partition(b"\n")
         rest += end
-        if len(rest) > LONGEST_LINE:
-            raise DaemonError(f"the server sends a line of more than {LONGEST_LINE} bytes: is it an auditord?")
+        if len(rest) > LARGEST_ANSWER:
+            raise DaemonError(f"the server sends a line of more than {LARGEST_ANSWER} bytes: is it an auditord?")
         if newline:
             yield bytes(rest)
             *lines, last = others.split(b"\n")

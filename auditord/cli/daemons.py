@@ -120,7 +120,7 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
     """
     if not url.startswith((_UNIX, *_HTTP)):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    from auditord.cli.daemon_client import ControlSocket, DaemonClient  # noqa: PLC0415 only with a URL
+    from auditord.cli.daemon_client import LARGEST_ANSWER, ControlSocket, DaemonClient  # noqa: PLC0415 only with a URL
 
     if url.startswith(_UNIX):
         yield DaemonClient(ControlSocket(url.removeprefix(_UNIX), _SILENCE.total_seconds()), _LOCAL)
@@ -136,7 +136,7 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
         headers=headers,
         silence=_SILENCE,
         timeout=timedelta(days=1),
-        max_answer=1 << 30,
+        max_answer=LARGEST_ANSWER,
         attempts=1,
     )
     async with open_client(options) as client:

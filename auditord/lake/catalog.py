@@ -37,7 +37,7 @@ from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 from typing_extensions import override
 
@@ -81,6 +81,9 @@ _ALLOWED_PROPERTIES: Final = re.compile(
 
 _COLUMNS: Final = assign_fresh_schema_ids(SCHEMA).fields
 """The columns that every table has, with the numbers that pyiceberg gives them in a new table."""
+
+_FILE: Final = "auditord.file"
+"""The attribute of a connection with the file that it has opened."""
 
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
@@ -150,6 +153,8 @@ class CatalogTable:
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
                     event.listen(self._catalog.engine, "do_connect", self._check_file)
+                    event.listen(self._catalog.engine, "connect", self._note_file)
+                    event.listen(self._catalog.engine, "checkout", self._leave_replaced)
             return self._catalog
 
     def _check_file(self, *_: object) -> None:
@@ -187,6 +192,25 @@ class CatalogTable:
         """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""
         if self._closed:
             entry.invalidate()
+
+    def _identify_file(self) -> tuple[int, int] | None:
+        """Return the device and inode of a SQLite catalog; None for others, and if the file is missing."""
+        uri = make_url(self._properties["uri"])
+        if uri.get_backend_name() != "sqlite" or not uri.database:
+            return None
+        try:
+            status = Path(uri.database).stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _note_file(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
+        entry.info[_FILE] = self._identify_file()
+
+    def _leave_replaced(self, _connection: Any, entry: ConnectionPoolEntry, _proxy: object) -> None:  # Any: the same
+        """Make the pool connect again if the file was replaced. Commits to the former file would be lost."""
+        if entry.info.get(_FILE) != self._identify_file():
+            raise DisconnectionError
 
     @contextmanager
     def load(self) -> Generator[Table, None, None]:

@@ -8,9 +8,11 @@ processed are processed first.
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +26,9 @@ from auditord.lake.writing import Partition
 from auditord.store.lake import LakeDiverged, LakeMiscounted, LakeState, ReleasedRow
 from auditord.store.store import RecordStore
 from auditord_hookspecs.wording import counted
+
+_arrow: Any = import_module("pyarrow")  # Any: it ships no types
+_compute: Any = import_module("pyarrow.compute")
 
 BATCH_CHANGES: Final = 20_000
 """Changes in one commit, which take about 60 MB of memory."""
@@ -166,7 +171,7 @@ class Verified:
     """The result of a verification.
 
     Args:
-        records: number of released rows that were read and are in the store's index.
+        records: number of released records that were read and are in the store's index.
         expected: number of released records in the store's index.
         findings: a sentence for each fault.
     """
@@ -191,7 +196,7 @@ async def verify(
     """
     released = await store.list_released()
     state, recalled = released.state, set(released.recalled)
-    result = Verified(expected=state.records)
+    result, hashes = Verified(expected=state.records), array("q")  # 8 bytes for each of millions of records
     for check in (table.check_rows, table.check_files):
         try:
             await asyncio.to_thread(check, daemon)
@@ -203,12 +208,17 @@ async def verify(
         rows = {ReleasedRow(each.record.record_id, each.release, to_micros(each.stop_time)) for each in copies}
         rows -= recalled
         known = rows & set(await store.find_released([row.record_id for row in rows]))
+        hashes.extend(hash(row.record_id) for row in known)
         result.records += len(known)
         progressed(result.records, result.expected)
         unknown = sorted(row.record_id for row in rows - known)
         result.findings += [
             f"{each!r} is released in the lake, but the record store does not know it" for each in unknown
         ]
+    distinct: int = _compute.count_distinct(_arrow.array(hashes, _arrow.int64())).as_py()
+    if repeated := result.records - distinct:
+        result.findings.append(f"released records have {counted(repeated, 'row')} too many")
+    result.records = distinct
     if result.records != result.expected:
         result.findings.append(f"the lake has {result.records:,} of {counted(result.expected, 'released record')}")
     return result

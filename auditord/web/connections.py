@@ -318,7 +318,8 @@ class LimitedConnection(web.RequestHandler):
             message, self._payload = self._messages[-1]
             if not isinstance(message, RawRequestMessage):
                 # The parser drops whole requests before the one at fault: the answer will be taken for the first's.
-                self._failed = self._beginning
+                # It fails again with each further piece, which may arrive before the answer is written.
+                self._failed = self._failed or self._beginning
             self._beginning, self._head_bytes = b"", 0
         elif self._payload is None or self._payload.is_eof():
             self._head_bytes += len(data)

@@ -66,8 +66,12 @@ def read_target(raw: str) -> Target:
 
 
 def path_for_logs(request: web.BaseRequest) -> str:
-    """Return the beginning of a request's path without the secrets of tokens, never its query, which may hold more."""
-    return _TOKEN.sub(r"\1***", read_target(request.raw_path).path)[:_LONGEST_PATH]
+    """Return the beginning of a request's path without the secrets of tokens, never its query, which may hold more.
+
+    Browsers do not send a fragment, which has the token in a link for logging in. Other programs may.
+    """
+    path, _, _ = read_target(request.raw_path).path.partition("#")
+    return _TOKEN.sub(r"\1***", path)[:_LONGEST_PATH]
 
 
 def set_principal(request: web.BaseRequest, principal: Principal) -> None:

@@ -290,8 +290,10 @@ class SharedFolder(Folder):
         return errors
 
     def _give_back(self, temporary: str) -> None:
+        # The end of a long name can begin with a dot, and hidden files are not read.
+        tail = re.sub(r"^\.", "_", temporary[len(_TAKEN) + 16 + 1 :])
         # Random, since another user may have prepared a file under a name that can be predicted.
-        self._rename_new(temporary, _insert_mark(temporary[len(_TAKEN) + 16 + 1 :], token_hex(8)))
+        self._rename_new(temporary, _insert_mark(tail, token_hex(8)))
 
 
 class PrivateFolder(Folder):

@@ -156,14 +156,15 @@ async def test_a_folder_that_holds_the_daemons_own_files_is_no_drop_folder(site:
         await site.run(folder=site.state)
 
 
+@pytest.mark.parametrize("name", ["x.ndjson", f"{'n' * 55}.{'n' * 192}.ndjson"])  # the last 200 bytes begin with a dot
 async def test_a_file_that_takes_the_name_in_the_last_moment_is_kept_and_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (site.drop / "x.ndjson").write_text(_line(1) + "\n")
+    (site.drop / name).write_text(_line(1) + "\n")
     take_out = SharedFolder.take_out
 
     def overtaken(folder: SharedFolder, name: str, known: str) -> bool:
-        site.attack(f"echo '{_line(2)}' > new.part; mv new.part x.ndjson")
+        site.attack(f"echo '{_line(2)}' > new.part; mv new.part {name}")
         return take_out(folder, name, known)
 
     monkeypatch.setattr(SharedFolder, "take_out", overtaken)

@@ -145,6 +145,20 @@ async def test_doubled_rows_make_no_sum_too_large(world: World) -> None:
         await world.run()
 
 
+async def test_a_row_that_is_repeated_in_place_of_another_is_found_by_verification(world: World) -> None:
+    assert (await verify(world.store, world.table, NAME)).findings == []
+    delete(world.theirs(), "job-3")
+    append_again(world.theirs(), "job-4")
+    verified = await verify(world.store, world.table, NAME)
+    assert (verified.records, verified.findings) == (
+        RELEASED - 1,
+        [
+            "released records have 1 row too many",
+            f"the lake has {RELEASED - 1} of {RELEASED} released records",
+        ],
+    )
+
+
 async def test_a_data_file_that_is_listed_twice_is_noticed(world: World) -> None:
     theirs = world.theirs()
     [first, *_] = theirs.scan().plan_files()

@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -432,6 +433,19 @@ async def test_a_catalog_that_was_replaced_by_a_link_is_refused(table: LakeTable
         await ask(reopened, tmp_path)
     reopened.close()
     assert other.read_bytes() == before
+
+
+def test_a_catalog_that_was_restored_beneath_the_daemon_gets_the_next_commits(table: LakeTable, tmp_path: Path) -> None:
+    """Commits to the file that it replaced would be lost with that file."""
+    catalog, backup = folder_of(table).parents[1] / "catalog.db", tmp_path / "backup.db"
+    shutil.copy(catalog, backup)
+    table.remove("a", with_released=True)
+    backup.replace(catalog)
+    assert table.position("a") is not None, "as of the backup"
+    table.remove("a", with_released=True)
+    reopened = lake_in(catalog.parent)
+    assert reopened.position("a") is None
+    reopened.close()
 
 
 async def test_a_metadata_file_outside_of_the_table_is_not_read(table: LakeTable, tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Records that only the lake has count as ever, stay known, and come back when they are changed."""
 
+import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
@@ -19,7 +21,7 @@ from pyiceberg.io.pyarrow import PyArrowFile
 
 from auditord.client.query_string import matches
 from auditord.errors import ConfigurationError, StoreUnavailable
-from auditord.lake import syncing
+from auditord.lake import syncing, writing
 from auditord.lake import table as tables
 from auditord.lake.catalog import LakeFileIO
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
@@ -427,6 +429,33 @@ async def test_a_full_sync_that_begins_late_deletes_no_released_record(host: Hos
         with pytest.raises(LakeMoved):
             table.forget("a", *begun)
         await check(store, table, records)
+
+
+async def test_rows_that_are_released_while_all_are_given_up_stay(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command has looked for released rows before the daemon's run commits some."""
+    records = [*map(job, range(30))]
+    has_looked, has_released = threading.Event(), threading.Event()
+    remove_rows = writing.remove_rows
+
+    def remove_late(*given: Any) -> Any:  # Any: as remove_rows
+        if not has_looked.is_set():
+            has_looked.set()
+            has_released.wait(60)
+        return remove_rows(*given)
+
+    async with host.opened() as (store, table):
+        await put(store, records)
+        await sync(store, table, "a", LOG)
+        other = lake_in(host.lake)
+        monkeypatch.setattr(tables, "remove_rows", remove_late)
+        removing = asyncio.create_task(asyncio.to_thread(other.remove, "a"))
+        assert await asyncio.to_thread(has_looked.wait, 60)
+        assert await run(store, table, "a", MARCH) > 0
+        has_released.set()
+        with pytest.raises(ConfigurationError, match="may exist only in the lake"):
+            await removing
+        await check(store, table, records)
+        other.close()
 
 
 async def test_a_release_that_was_committed_and_not_dealt_with_is_found(host: Host) -> None:

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import logging
+import socket
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
+from auditord.web.connections import LimitedServer
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -112,6 +115,32 @@ async def test_other_routes_answer_in_plain_text(tmp_path: Path, kind: str) -> N
         answer = await ask(api, TARGETS[kind].replace(b"{}", b"GET /records?"))
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert answer.endswith(b"\r\n\r\nBad Request")
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "kind"),
+    [
+        (b"POST /record", b"", b""),
+        (b"POST /records", b"", b""),
+        (b"POST /api/v1/records", b"HTTP/1.1 400", b"application/problem+json"),
+        (b"GET /api/v1/records", b"HTTP/1.1 400", b"application/problem+json"),
+        (b"GET /records", b"HTTP/1.1 400", b"text/plain; charset=utf-8"),
+    ],
+)
+async def test_what_follows_a_fault_does_not_change_how_it_is_answered(
+    target: bytes, status: bytes, kind: bytes
+) -> None:
+    async def never(_request: web.BaseRequest) -> Never:
+        raise AssertionError("it is not HTTP")
+
+    client, ours = socket.socketpair()
+    with client:
+        _, connection = await asyncio.get_running_loop().connect_accepted_socket(LimitedServer(never), ours)
+        connection.data_received(TARGETS["folded header"].replace(b"{}", target))
+        connection.data_received(b"the rest of a large body")  # before the task of the connection runs
+        answer = await asyncio.wait_for(asyncio.to_thread(client.makefile("rb").read), 30)
+    assert answer[:12] == status
+    assert kind in answer
 
 
 async def test_a_fault_behind_a_whole_request_is_answered_as_the_first_one(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def test_other_paths_are_logged_as_they_are() -> None:
         assert path_for_logs(make_mocked_request("GET", path)) == path
 
 
+@pytest.mark.parametrize(
+    "rest", ["#token=eyJhbGciOi", "?a=b#token=eyJhbGciOi", "?token=eyJhbGciOi", "#?token=eyJhbGciOi"]
+)
+def test_neither_query_nor_fragment_is_logged(rest: str) -> None:
+    assert path_for_logs(make_mocked_request("GET", f"/login{rest}")) == "/login"
+
+
 @pytest.mark.anyio
 async def test_a_failed_read_is_logged_without_its_query(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_request: web.BaseRequest) -> Never:
