@@ -122,8 +122,7 @@ PAGING: Final = (
     ),
     Parameter(
         "include",
-        "lake: also released records, which are only in the lake; by default only those of the record store. archive "
-        "is the former name of lake.",
+        "lake: also released records, which are only in the lake; by default only those of the record store.",
         INCLUDE.schema,
     ),
 )

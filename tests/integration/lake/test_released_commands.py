@@ -1,4 +1,4 @@
-"""``auditord archive`` on a host's own records, and other programs that read what it writes."""
+"""Released records in commands on a host's own records, and other programs that read what it writes."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
