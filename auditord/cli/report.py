@@ -26,9 +26,9 @@ from auditord.cli.record_listing import ask_labels, open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
-from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN
+from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN, text
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, compare_with_pledges, remark_on_pledges, sum_pledges
 from auditord.reporting.report import (
     explain_empty,
     has_implausible,
@@ -38,7 +38,7 @@ from auditord.reporting.report import (
     remarks,
     zero,
 )
-from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
+from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -334,7 +334,7 @@ def _say_why_empty(report: Report) -> None:
 def _write_pledge(answered: Answered) -> None:
     question, measure = answered.report.question, answered.report.question.measures[0]
     amount = None if question.window is None else sum_pledges(answered.pledges, question, question.window)
-    share = use_of_pledge(answered.pledges, question, (), answered.report.total[0])
+    (share,) = compare_with_pledges(answered.pledges, question, [answered.report.whole])
     if amount and share is not None:
         say(f"Pledge {text(amount)} {measure.unit}: {format_figure(Figure(share), measure)} % used", err=True)
     rows = [] if question.bin else [row.labels for row in answered.report.rows]
@@ -346,7 +346,7 @@ def _by_bins(report: Report) -> Table:
     """Return a table with a line for each bin, so that a year fits 80 columns."""
     measure = report.question.measures[0]
     named = largest(report, _COLUMNS)
-    totals = [Row((), report.totals, report.total)] if len(report.rows) > 1 else []
+    totals = [report.whole] if len(report.rows) > 1 else []
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escape(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
@@ -363,8 +363,8 @@ def _by_measures(answered: Answered, most: int | None) -> Table:
     measures = report.question.measures
     titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
     rows = largest(report, len(report.rows) if most is None else most)
-    rows = [*rows, *([("total", Row((), report.totals, report.total))] if len(report.rows) > 1 else [])]
-    used = [use_of_pledge(answered.pledges, report.question, row.labels, row.total[0]) for _, row in rows]
+    rows = [*rows, *([("total", report.whole)] if len(report.rows) > 1 else [])]
+    used = compare_with_pledges(answered.pledges, report.question, [row for _, row in rows])
     has_pledges = any(each is not None for each in used[: len(report.rows)])
     table = new_table(" · ".join(report.question.groups), *titles, *(["Pledge used (%)"] if has_pledges else []))
     for at, ((name, row), share) in enumerate(zip(rows, used, strict=True)):

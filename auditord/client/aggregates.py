@@ -1,4 +1,4 @@
-"""Encode queries for ``GET /api/v1/aggregates``, parse its answers, and compute the same sums from single records.
+"""Parse answers of ``GET /api/v1/aggregates``, and compute the same sums from single records.
 
 AUDITOR has no such route. For it, the client streams the records and adds them up (:class:`Adder`).
 """
@@ -8,64 +8,24 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from auditord.client.exchange import InvalidAnswer
-from auditord.client.query_string import encode_query, flatten, matches
+from auditord.client.query_string import encode_dimension, flatten, matches
 from auditord_hookspecs import Component, HttpAnswer, InvalidRecord, Record, RecordQuery, aggregates
 from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,
-    Condition,
-    ImplausibleCpuTime,
-    IsOpen,
-    MetaAbsent,
     MetaContains,
-    MetaContainsAny,
     TimeCompares,
     TimeField,
     Window,
 )
 from auditord_hookspecs.vocabulary import TOTALS, share_of, total_of
-from auditord_hookspecs.wire import format_time, parse_time
-from auditord_hookspecs.zones import UTC_NAME, day_of
-
-PATH: Final = "/api/v1/aggregates"
-
-
-def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
-    """Return the path and query string for an auditord's sums.
-
-    Raises:
-        UnsupportedQuery: the API cannot express a condition.
-    """
-    pieces, remaining = list[str](), list[Condition]()
-    for each in flatten(query.where):
-        match each:
-            case IsOpen():
-                pieces.append("open=true")
-            case ImplausibleCpuTime():
-                pieces.append("implausible=true")
-            case MetaAbsent(key):
-                pieces.append(f"meta[{quote_plus(key)}][absent]=true")
-            case MetaContainsAny(key, values):
-                pieces += (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
-            case _:
-                remaining.append(each)
-    pieces += filter(None, [encode_query(RecordQuery(AllOf(tuple(remaining))))])
-    pieces += (f"by={quote_plus(_dimension(each))}" for each in query.by)
-    pieces += (f"usage={quote_plus(_usage(each))}" for each in query.usage)
-    if query.window is not None:
-        pieces.append(f"from={quote_plus(format_time(query.window.start))}")
-        pieces.append(f"to={quote_plus(format_time(query.window.stop))}")
-    if query.as_of is not None:
-        pieces.append(f"as_of={quote_plus(format_time(query.as_of))}")
-    if source != "store":
-        pieces.append(f"source={source}")
-    return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
+from auditord_hookspecs.wire import parse_time
+from auditord_hookspecs.zones import day_of
 
 
 def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> aggregates.Aggregates:
@@ -91,43 +51,9 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
     return aggregates.Aggregates(groups, ticks, snapshot)
 
 
-# -- the query ----------------------------------------------------------------------------------------------------
-
-
-def _dimension(dimension: aggregates.Dimension) -> str:
-    match dimension:
-        case aggregates.MetaValue(keys):
-            return f"meta:{'|'.join(map(_name, keys))}"
-        case aggregates.ComponentAmount(component):
-            return f"amount:{_name(component)}"
-        case aggregates.ComponentPresent(component):
-            return f"has:{_name(component)}"
-        case aggregates.ExceedsRuntime(component, factor, per):
-            text = f"exceeds:{_name(component)}:{factor:f}"
-            return text if per is None else f"{text}:{_name(per)}"
-        case aggregates.ScoreValue(component, score):
-            return f"score:{_name(component)}:{_name(score)}"
-        case aggregates.CalendarPeriod(unit, field, zone):
-            text = f"{'start' if field is TimeField.START else 'stop'}:{unit.value}"
-            return text if zone == UTC_NAME else f"{text}:{zone}"
-
-
-def _usage(usage: aggregates.ComponentUsage) -> str:
-    scores = "|".join(map(_name, usage.scores))
-    return f"{_name(usage.component)}:{scores}" if scores else _name(usage.component)
-
-
-def _name(text: str) -> str:
-    """Encode a name once more than in other query strings, so that it can contain colons and bars."""
-    return quote(text, safe="")
-
-
-# -- the answer ---------------------------------------------------------------------------------------------------
-
-
 def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggregates.Group:  # Any: JSON
     return aggregates.Group(
-        key=tuple([_key_value(group["key"][_dimension(each)], each) for each in query.by]),
+        key=tuple([_key_value(group["key"][encode_dimension(each)], each) for each in query.by]),
         records=int(group["records"]),
         runtime=int(group["runtime"]),
         first_stop=parse_time(group["first_stop"]),

@@ -31,7 +31,7 @@ from auditord.client.exchange import (
     TextFramer,
 )
 from auditord.client.http import open_client
-from auditord.client.query_string import Source, api_target, record_path, wire_target
+from auditord.client.query_string import Source, aggregates_target, api_target, record_path, wire_target
 from auditord.client.site_reports import PATH as SITE_REPORTS
 from auditord.client.site_reports import ReportAnswer, SiteReport
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, http
@@ -135,7 +135,7 @@ class AsyncClient(BaseClient):
             query: the sums to compute.
             source: the server's store, or its lake.
         """
-        answer = await self._exchange("GET", aggregates.target(query, source))
+        answer = await self._exchange("GET", aggregates_target(query, source))
         if answer.status != HTTPStatus.NOT_FOUND or source == "lake":
             exchange.check_status(answer)
             return aggregates.read_aggregates(answer, query)

@@ -1,4 +1,4 @@
-"""Encode a :class:`RecordQuery` for ``GET /records?…``, in the grammar of AUDITOR 0.11 and auditord.
+"""Encode queries for ``GET /records?…``, in the grammar of AUDITOR 0.11 and auditord, and for auditord's API.
 
 AUDITOR silently drops filters that combine ``gt`` with ``gte`` (or ``lt`` with ``lte``), and ``equals`` on times. So
 bounds are merged here, and an equal time is sent as two bounds. Two of AUDITOR's limits remain: it checks only the
@@ -17,11 +17,12 @@ from urllib.parse import quote, quote_plus
 from msgspec.structs import replace
 
 from auditord.client.exchange import UnsupportedQuery
-from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query
+from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, aggregates, query
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.zones import UTC_NAME
 
 V = TypeVar("V", datetime, int)
 Pair: TypeAlias = tuple[str, str]
@@ -37,6 +38,8 @@ _FLAGS: Final[Mapping[type[queries.Condition], str]] = {
     queries.ImplausibleCpuTime: "implausible=true",
 }
 """Conditions that auditord's grammar can express, but AUDITOR's cannot."""
+
+_AGGREGATES: Final = "/api/v1/aggregates"
 
 _EXCESS: Final = ExceedsRuntime("TotalCPU", queries.MOST_CPU_TIME, "Cores")
 
@@ -120,9 +123,70 @@ def has_words(condition: queries.Condition) -> bool:
     )
 
 
+def aggregates_target(query: aggregates.AggregateQuery, source: str = "store") -> str:
+    """Return the path and query string for an auditord's sums.
+
+    Raises:
+        UnsupportedQuery: the API cannot express a condition.
+    """
+    pieces, remaining = list[str](), list[queries.Condition]()
+    for each in flatten(query.where):
+        match each:
+            case queries.IsOpen():
+                pieces.append("open=true")
+            case queries.ImplausibleCpuTime():
+                pieces.append("implausible=true")
+            case queries.MetaAbsent(key):
+                pieces.append(f"meta[{quote_plus(key)}][absent]=true")
+            case queries.MetaContainsAny(key, values):
+                pieces += (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
+            case _:
+                remaining.append(each)
+    pieces += filter(None, [encode_query(RecordQuery(queries.AllOf(tuple(remaining))))])
+    pieces += (f"by={quote_plus(encode_dimension(each))}" for each in query.by)
+    pieces += (f"usage={quote_plus(_usage(each))}" for each in query.usage)
+    if query.window is not None:
+        pieces.append(f"from={quote_plus(format_time(query.window.start))}")
+        pieces.append(f"to={quote_plus(format_time(query.window.stop))}")
+    if query.as_of is not None:
+        pieces.append(f"as_of={quote_plus(format_time(query.as_of))}")
+    if source != "store":
+        pieces.append(f"source={source}")
+    return f"{_AGGREGATES}?{'&'.join(pieces)}" if pieces else _AGGREGATES
+
+
 def record_path(record_id: str) -> str:
     """Return the path of one record; slashes and other special characters are percent-encoded."""
     return f"/record/{quote(record_id, safe='')}"
+
+
+def encode_dimension(dimension: aggregates.Dimension) -> str:
+    """Return the API's name of a dimension, which its answers use too."""
+    match dimension:
+        case aggregates.MetaValue(keys):
+            return f"meta:{'|'.join(map(_name, keys))}"
+        case aggregates.ComponentAmount(component):
+            return f"amount:{_name(component)}"
+        case aggregates.ComponentPresent(component):
+            return f"has:{_name(component)}"
+        case aggregates.ExceedsRuntime(component, factor, per):
+            text = f"exceeds:{_name(component)}:{factor:f}"
+            return text if per is None else f"{text}:{_name(per)}"
+        case aggregates.ScoreValue(component, score):
+            return f"score:{_name(component)}:{_name(score)}"
+        case aggregates.CalendarPeriod(unit, field, zone):
+            text = f"{'start' if field is queries.TimeField.START else 'stop'}:{unit.value}"
+            return text if zone == UTC_NAME else f"{text}:{zone}"
+
+
+def _usage(usage: aggregates.ComponentUsage) -> str:
+    scores = "|".join(map(_name, usage.scores))
+    return f"{_name(usage.component)}:{scores}" if scores else _name(usage.component)
+
+
+def _name(text: str) -> str:
+    """Encode a name once more than in other query strings, so that it can contain colons and bars."""
+    return quote(text, safe="")
 
 
 def _pairs(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:

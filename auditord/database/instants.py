@@ -8,6 +8,8 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
+MICROS_PER_DAY: Final = 86_400_000_000
+
 
 def to_micros(moment: datetime) -> int:
     """Return the exact number of microseconds from 1970 to an aware instant."""

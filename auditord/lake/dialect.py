@@ -14,10 +14,9 @@ from typing_extensions import override
 
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition
-from auditord.store.dialects import Dialect, Key, State
+from auditord.store.dialects import OPERATORS, TRUE, Columns, Dialect, Key, Sql, State, all_of, any_of, repeat
 from auditord.store.lake import Released
 from auditord.store.rollups.scope import Scope
-from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, any_of, join, repeat
 from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import AnyOf, Comparison, SortField, TimeField
 
@@ -169,13 +168,11 @@ class LakeDialect(Dialect):
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
         """Return finished or open records with the part of their runtime that is in the window."""
         if query.window is None:
-            return State(
-                Sql(stop), Sql(self.seconds.format(f"({stop} - start_time)")), join(" AND ", conditions), costly=False
-            )
+            return State(Sql(stop), Sql(self.seconds.format(f"({stop} - start_time)")), conditions, costly=False)
         begin, end = self.literal_moment(query.window.start), self.literal_moment(query.window.stop)
         runtime = Sql(f"least({stop}, {end}) - greatest(start_time, {begin})")
         overlaps = Sql(f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})")
-        return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
+        return State(Sql(stop), runtime, [overlaps, *conditions], costly=False)
 
     def in_window(self, window: Window | None) -> Sql:
         """Return a condition true of all finished records in a window, by which an engine can skip files."""

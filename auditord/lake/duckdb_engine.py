@@ -24,8 +24,8 @@ from auditord.lake.data_files import open_files
 from auditord.lake.dialect import VIEW, DuckDbDialect
 from auditord.lake.engines import PAGE, Chosen, Engine, Rows, Work
 from auditord.lake.pruning import match_chosen, match_finished, match_open
+from auditord.store.dialects import Sql
 from auditord.store.lake import LakeUnavailable
-from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
 # A damaged or foreign Parquet file causes errors of many classes, also while DuckDB decodes names that are no UTF-8.
@@ -141,7 +141,7 @@ def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, statement: Sql) -> Iterator[Sequence[Any]]:  # Any: of all types
-    connection.execute(statement.sql.replace("%s", "?"), statement.parameters)
+    connection.execute(*statement.to_query())
     while rows := connection.fetchmany(PAGE):
         yield from rows
 

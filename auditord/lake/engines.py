@@ -15,9 +15,9 @@ from auditord.lake.dialect import LakeDialect
 from auditord.store.aggregates import Folding
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_query
+from auditord.store.dialects import Sql
 from auditord.store.lake import LakeUnavailable, Released
 from auditord.store.rollups.scope import Scope
-from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
 from auditord_hookspecs.wire import encode_record
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from auditord.lake.dialect import ClusterDialect
 from auditord.store.aggregates import Limbs
-from auditord.store.sql import Sql
+from auditord.store.dialects import Sql
 from auditord_hookspecs import Window
 
 VIEW: Final = """

@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
 from auditord.lake.spark_dialect import VIEW, SparkDialect
+from auditord.store.dialects import Sql
 from auditord.store.lake import LakeUnavailable
-from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
 _sessions: Any = import_module("pyspark.sql.connect.session")  # Any: not among the libraries of the tests
@@ -68,6 +68,6 @@ class Spark(Engine):
 
 
 def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's SparkSession and Row
-    args = [parameter(each) for each in statement.parameters]
-    rows: Iterator[Any] = session.sql(statement.sql.replace("%s", "?"), args=args).toLocalIterator()
+    sql, parameters = statement.to_query()
+    rows: Iterator[Any] = session.sql(sql, args=list(map(parameter, parameters))).toLocalIterator()
     return rows

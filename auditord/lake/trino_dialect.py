@@ -10,8 +10,7 @@ from typing import Final
 from typing_extensions import override
 
 from auditord.lake.dialect import ClusterDialect
-from auditord.store.dialects import Key
-from auditord.store.sql import Sql
+from auditord.store.dialects import Key, Sql
 from auditord_hookspecs import CalendarUnit, Window
 
 _MICROS: Final = (

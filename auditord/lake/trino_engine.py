@@ -19,8 +19,8 @@ from typing_extensions import override
 from auditord.lake.catalog import TABLE
 from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
+from auditord.store.dialects import Sql
 from auditord.store.lake import LakeUnavailable
-from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery
 
 _trino: Any = import_module("trino")  # Any: it ships no types

@@ -1,16 +1,16 @@
 """Measures of usage: names, units, and how they are computed from the store's sums.
 
-Figures are exact fractions, which are rounded only for display. The components have the names and units of
-:mod:`auditord_hookspecs.vocabulary`. Sums of a held amount, such as ``Cores``, include its total.
+Figures are exact fractions, which are rounded only for display (:meth:`Figure.format`). The components have the names
+and units of :mod:`auditord_hookspecs.vocabulary`. Sums of a held amount, such as ``Cores``, include its total.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
 
 import msgspec
 
-from auditord_hookspecs.aggregates import ComponentUsage
 from auditord_hookspecs.query import MOST_CPU_TIME
 from auditord_hookspecs.vocabulary import TOTALS
 
@@ -35,6 +35,11 @@ MOST_EFFICIENT: Final = 100 * Fraction(MOST_CPU_TIME)
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000
 
+NOTHING: Final = "\N{EN DASH}"
+"""The text of a figure without a value."""
+
+_WITHOUT_DIGITS: Final = 1_000
+_MANY_TIMES: Final = 900
 
 Exact: TypeAlias = int | Fraction
 
@@ -65,6 +70,57 @@ class Figure(msgspec.Struct, frozen=True):
         if self.base is None:
             return self.amount
         return self.amount / self.base if self.base else None
+
+    def format(self, unit: str = "", like: "Figure | None" = None) -> str:
+        """Return the figure with few digits. Without a unit it is a count.
+
+        ``like`` is the largest figure of a table, which determines the digits of all its figures.
+        """
+        if (value := self.value) is None:
+            return NOTHING
+        digits = digits_of((like or self).value or value, unit)
+        least = Fraction(1, 10**digits)
+        return f"< {text(least, digits)}" if 0 < value < least / 2 else text(value, digits)
+
+    def format_change(self, former: "Figure") -> str | None:
+        """Return the change in percent as a signed whole number, or as a factor if it is large.
+
+        Return None if there is nothing to compare with.
+        """
+        before, after = former.value, self.value
+        if not before or after is None:
+            return None
+        change = 100 * (after - before) / before
+        if change >= _MANY_TIMES:
+            return f"\N{MULTIPLICATION SIGN} {round(1 + change / 100):,}"
+        rounded = round(change)
+        sign = "\N{MINUS SIGN}" if rounded < 0 else "+" if rounded else "\N{PLUS-MINUS SIGN}"
+        return f"{sign}{abs(rounded)} %"
+
+
+def text(value: Fraction, digits: int = 0) -> str:
+    """Format a number for people: with separators for thousands, and this number of decimals."""
+    rounded = round(value * 10**digits) if digits else round(value)
+    return f"{Decimal(rounded).scaleb(-digits):,.{digits}f}" if digits else f"{rounded:,}"
+
+
+def with_unit(value: str, unit: str) -> str:
+    """Return a formatted figure with its unit, if it has a unit and a value."""
+    return f"{value} {unit}" if unit and value != NOTHING else value
+
+
+def digits_of(value: Fraction, unit: str) -> int:
+    """Return the number of decimals for a value of this size."""
+    if not unit or abs(value) >= _WITHOUT_DIGITS or not value:
+        return 0
+    return 1 if abs(value) >= 1 else 3
+
+
+def percent(value: Fraction | None) -> str:
+    """Return a percentage with one decimal, without the percent sign; a small one is not shown as zero."""
+    if value is None:
+        return NOTHING
+    return "< 0.1" if 0 < value <= Fraction(1, 20) else text(value, 1)
 
 
 UNKNOWN: Final = Figure(base=Fraction(0))
@@ -138,11 +194,6 @@ class Measure(msgspec.Struct, frozen=True):
     ratio: bool = False
     needs_intensity: bool = False
     counts_users: bool = False
-
-    def usage(self, score: str) -> tuple[ComponentUsage, ...]:
-        """Return the components to request from the store."""
-        scores = (score,) if self.scored else ()
-        return tuple(ComponentUsage(name, scores) for name in self.components)
 
     def figure(self, sums: Sums) -> Figure:
         """Return the figure of a group. It has no value if the records lack a component or the score."""

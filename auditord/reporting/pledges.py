@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from auditord.reporting.measures import Figure
 from auditord.reporting.questions import Question
+from auditord.reporting.report import Row
 from auditord_hookspecs.query import AllOf, Window
 
 _SECOND: Final = timedelta(seconds=1)
@@ -79,22 +79,24 @@ def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -
     return sum((pledge.hours(part) for part, held in parts.items() for pledge in held), Fraction(0))
 
 
-def use_of_pledge(
-    pledges: Sequence[Pledge], question: Question, labels: Sequence[str | None], used: Figure
-) -> Fraction | None:
-    """Return how much of its pledge a row has used, in percent; None without a pledge for the whole period.
+def compare_with_pledges(
+    pledges: Sequence[Pledge], question: Question, rows: Sequence[Row]
+) -> Sequence[Fraction | None]:
+    """Return how much of its pledge each row has used, in percent; None without a pledge for the whole period.
 
     Args:
         pledges: the pledges.
         question: the question of the report.
-        labels: the labels of the row; none for all rows together.
-        used: the total of the row.
+        rows: rows of the report; one without labels stands for all rows together.
     """
-    narrowed = _narrow(question, labels)
-    if narrowed is None or narrowed.window is None:
-        return None
-    amount = sum_pledges(pledges, narrowed, narrowed.window)
-    return 100 * (used.value or Fraction(0)) / amount if amount else None
+    if (window := question.window) is None or not pledges:
+        return [None] * len(rows)
+    used: list[Fraction | None] = []
+    for row in rows:
+        narrowed = _narrow(question, row.labels)
+        amount = None if narrowed is None else sum_pledges(pledges, narrowed, window)
+        used.append(100 * (row.total[0].value or Fraction(0)) / amount if amount else None)
+    return used
 
 
 def remark_on_pledges(

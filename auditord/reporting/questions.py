@@ -4,9 +4,9 @@ A record counts in the period in which it stopped, with its whole runtime, as in
 counts once, and the sums of days, months and sites add up.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -102,6 +102,16 @@ class Question(msgspec.Struct, frozen=True):
         """True if the users of each cell must be known, and not only sums."""
         return any(measure.counts_users for measure in self.measures)
 
+    @property
+    def usage(self) -> Mapping[str, ComponentUsage]:
+        """The components whose sums the measures need, by name."""
+        usage: dict[str, ComponentUsage] = {}
+        for measure in self.measures:
+            for name in measure.components:
+                if measure.scored or name not in usage:
+                    usage[name] = ComponentUsage(name, (self.score,) if measure.scored else ())
+        return usage
+
     def where(self) -> Condition:
         """Return the condition on the records that count."""
         filters = [(self.keys.key(name), value) for name, value in self.filters]
@@ -122,7 +132,7 @@ class Question(msgspec.Struct, frozen=True):
         """
         if self.co2_per_kwh is None and any(measure.needs_intensity for measure in self.measures):
             raise UnknownCo2("the CO2 per kWh is unknown: configure ui.co2_per_kwh, or use --co2-per-kwh (in kg)")
-        dimensions: list[Dimension] = []
+        dimensions, usage = list[Dimension](), tuple(self.usage.values())
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))
         dimensions += [
@@ -131,8 +141,4 @@ class Question(msgspec.Struct, frozen=True):
         if self.counts_users:
             dimensions.append(MetaValue(self.keys.user))
         dimensions += map(ComponentPresent, self.present)
-        usage: dict[str, ComponentUsage] = {}
-        for each in chain.from_iterable(measure.usage(self.score) for measure in self.measures):
-            if each.scores or each.component not in usage:
-                usage[each.component] = each
-        return AggregateQuery(self.where(), tuple(dimensions), tuple(usage.values()))
+        return AggregateQuery(self.where(), tuple(dimensions), usage)

@@ -1,4 +1,4 @@
-"""Turn the store's sums into rows, bins and totals that add up, and find bins that a report covers only in part."""
+"""Turn the store's sums into rows, bins and totals that add up, and lay out the bins as a time axis."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -59,7 +59,7 @@ class Vectors:
     @cached_property
     def names(self) -> Sequence[str]:
         """The names of the components."""
-        return [usage.component for usage in self.question.query().usage]
+        return tuple(self.question.usage)
 
     @cached_property
     def parts(self) -> Sequence[tuple[str, ...]]:
@@ -74,8 +74,8 @@ class Vectors:
     @cached_property
     def nothing(self) -> Vector:
         """The sums over no records."""
-        head = [0, 0, frozenset[str]() if self.question.counts_users else 0]
-        return [*head, *[0] * (self.width - _HEAD)] * len(self.parts)
+        sums = [0] * (self.width - _HEAD)
+        return [0, 0, frozenset[str]() if self.question.counts_users else 0, *sums] * len(self.parts)
 
     def by_labels(self, answer: Aggregates) -> "Mapping[Labels, Cells]":
         """Return the cells of an answer by row, unordered."""
@@ -114,8 +114,8 @@ class Vectors:
         amounts, products, scored, known = (dict(zip(self.names, rest[at::_SUMS], strict=True)) for at in range(_SUMS))
         unknown = {name for name, number in known.items() if vector[0] and not number and name not in _ZERO}
         intensity = self.question.co2_per_kwh or Fraction(0)
-        ticks, count = self.ticks_per_second, len(users) if self.question.counts_users else 0
-        return Sums(records, runtime, amounts, products, scored, unknown, ticks, intensity, count)
+        count = len(users) if users else 0  # 0 stands for no set
+        return Sums(records, runtime, amounts, products, scored, unknown, self.ticks_per_second, intensity, count)
 
 
 class Cells(Mapping[date | None, Cell]):
@@ -228,6 +228,11 @@ class Report(msgspec.Struct, frozen=True):
         return self.rows[:most], Row((), cells, cells.total()), len(self.rows[most:]) + count
 
     @property
+    def whole(self) -> Row:
+        """All rows together, as one row without labels."""
+        return Row((), self.totals, self.total)
+
+    @property
     def row_count(self) -> int:
         """The number of rows, including the combined ones."""
         return len(self.rows) + (0 if self.others is None else self.others[1])
@@ -238,15 +243,16 @@ class Report(msgspec.Struct, frozen=True):
         return replace(self, rows=rows, others=None if rest is None else (rest, count))
 
 
-def make_report(question: Question, answer: Aggregates) -> Report:
-    """Build the report from the store's sums."""
+def make_report(question: Question, answer: Aggregates, most: int | None = None) -> Report:
+    """Build the report from the store's sums. If it has more than ``most`` rows, the others are combined into one."""
     vectors = Vectors(question, answer.ticks_per_second)
     every = vectors.by_labels(answer)
     rows = [Row(labels, cells, cells.total()) for labels, cells in every.items()]
     rows.sort(key=lambda row: place_of(question, row.labels, row.total))
     totals = Cells.join(vectors, every.values())
     bins, total = bins_between(question, totals), totals.total()
-    return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
+    report = Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
+    return report if most is None else report.shorten(most)
 
 
 def condense(rows: Report, named: Report, totals: Report, most: int) -> Report:
@@ -385,26 +391,68 @@ class Part(msgspec.Struct, frozen=True):
         return f"to {last}" if first is None else f"from {first}"
 
 
-def part_of(question: Question, begin: date) -> Part | None:
-    """Return the days that a report covers of the bin that begins on this day; None if it covers all of them.
-
-    Bins of one day are never partial.
-    """
-    unit, window = question.bin, question.window
-    if unit is None or unit is CalendarUnit.DAY or window is None:
-        return None
-    zone, end = zone_named(question.zone), unit.next_first_day(begin)
-    start, stop = (moment.astimezone(zone).replace(tzinfo=None) for moment in (window.start, window.stop))
-    first = start.date() if start > datetime.combine(begin, time.min) else None
-    last = (stop - _MOMENT).date() if stop < datetime.combine(end, time.min) else None
-    if question.now is not None:
-        today = question.now.astimezone(zone).date()
-        if begin <= today < end - timedelta(days=1) and (last is None or today < last):
-            last = today
-    return None if first is last is None else Part(first, last)
-
-
 def parts_of(question: Question, bins: Iterable[date]) -> dict[date, Part]:
-    """Return the bins that a report covers only in part."""
-    found = ((begin, part_of(question, begin)) for begin in bins)
-    return {begin: part for begin, part in found if part is not None}
+    """Return the bins that a report covers only in part. Bins of one day are never partial."""
+    unit, window, parts = question.bin, question.window, dict[date, Part]()
+    if unit is None or unit is CalendarUnit.DAY or window is None:
+        return parts
+    zone = zone_named(question.zone)
+    start, stop = (moment.astimezone(zone).replace(tzinfo=None) for moment in (window.start, window.stop))
+    today = None if question.now is None else question.now.astimezone(zone).date()
+    for begin in bins:
+        end = unit.next_first_day(begin)
+        first = start.date() if start > datetime.combine(begin, time.min) else None
+        last = (stop - _MOMENT).date() if stop < datetime.combine(end, time.min) else None
+        if today is not None and begin <= today < end - timedelta(days=1) and (last is None or today < last):
+            last = today
+        if first is not None or last is not None:
+            parts[begin] = Part(first, last)
+    return parts
+
+
+def name_bin(begin: date, unit: CalendarUnit) -> str:
+    """Return the name of a bin on an axis: 3 Nov, 2026-W45, Nov 2026, 2026 Q4 or 2026."""
+    match unit:
+        case CalendarUnit.DAY:
+            return f"{begin.day} {begin:%b}"
+        case CalendarUnit.WEEK:
+            year, week, _ = begin.isocalendar()
+            return f"{year}-W{week:02}"
+        case CalendarUnit.MONTH:
+            return f"{begin:%b %Y}"
+        case CalendarUnit.QUARTER:
+            return f"{begin.year} Q{(begin.month + 2) // 3}"
+        case CalendarUnit.YEAR:
+            return str(begin.year)
+
+
+class TimeAxis(msgspec.Struct, frozen=True):
+    """The bins of a report in order, as a chart and a table show them.
+
+    Args:
+        begins: their first days.
+        ends: the days after their last ones.
+        labels: their names, see :func:`name_bin`.
+        titles: the same, with the days covered if the report covers only a part.
+        partial: the places of bins that the report covers only in part.
+    """
+
+    begins: Sequence[date] = ()
+    ends: Sequence[date] = ()
+    labels: Sequence[str] = ()
+    titles: Sequence[str] = ()
+    partial: Sequence[int] = ()
+
+
+def lay_out(question: Question, bins: Sequence[date]) -> TimeAxis:
+    """Return the time axis for bins of a question; it is empty if the question has no bins."""
+    if (unit := question.bin) is None:
+        return TimeAxis()
+    parts = parts_of(question, bins)
+    labels = [name_bin(begin, unit) for begin in bins]
+    titles = [
+        f"{label}, {parts[begin].text()}" if begin in parts else label
+        for begin, label in zip(bins, labels, strict=True)
+    ]
+    ends = [unit.next_first_day(begin) for begin in bins]
+    return TimeAxis(bins, ends, labels, titles, [at for at, begin in enumerate(bins) if begin in parts])

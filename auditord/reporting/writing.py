@@ -8,9 +8,7 @@ XLSX, numbers are stored as numbers, and texts never as formulas.
 import json
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from decimal import Decimal
 from enum import Enum
-from fractions import Fraction
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -184,12 +182,6 @@ class NoParquet(AuditordError):
     Remedy:
         pip install 'auditord[arrow]', or choose another format.
     """
-
-
-def text(value: Fraction, digits: int = 0) -> str:
-    """Format a number for people: with separators for thousands, and this number of decimals."""
-    rounded = round(value * 10**digits) if digits else round(value)
-    return f"{Decimal(rounded).scaleb(-digits):,.{digits}f}" if digits else f"{rounded:,}"
 
 
 def json_pieces(grid: Grid) -> Iterator[str]:

@@ -6,7 +6,7 @@
 * ``work``: steps on any database; ``changes``, ``releasing``, ``origins``: work made of them; ``statements``: their
   SQL;
 * ``feed``: the log of stored versions, and its consumers; ``counting`` and ``rollups``: two kinds of consumers;
-* ``sql``, ``dialects``, ``conditions``, ``aggregates_sql``: compile queries to SQL; ``aggregates``: read the rows;
+* ``dialects``, ``conditions``, ``aggregates_sql``: compile queries to SQL; ``aggregates``: read the rows;
 * ``sqlite``, ``postgres``: a driver, a dialect and statements for each database; ``copying``: copy a store to another
   one; ``opening``: open a store by its URL; ``reading``: the interface for plugins.
 """

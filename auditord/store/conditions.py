@@ -1,40 +1,29 @@
-"""Compile conditions, queries for records and dimensions of sums into the SQL of a :class:`Dialect`.
+"""Compile conditions and queries for records into the SQL of a :class:`Dialect`.
 
-Conditions and dimensions are read from the narrow columns where possible, so that indexes cover them. ``more`` marks
+Conditions are read from the narrow columns where possible, so that indexes cover them. ``more`` marks
 records whose columns are incomplete. For these records, and for all other keys and names, documents are read.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 import msgspec
-from msgspec.structs import replace
 
-from auditord.store.columns import AMOUNT_COLUMNS, COLUMNS_OF_TWO_KEYS, KEYS_OF_FEW_VALUES, OLDER_KEYS
-from auditord.store.dialects import Dialect, Key
-from auditord.store.sql import (
+from auditord.store.columns import AMOUNT_COLUMNS, KEYS_OF_FEW_VALUES, OLDER_KEYS
+from auditord.store.dialects import (
     FALSE,
     OPERATORS,
     TRUE,
     Columns,
+    Dialect,
     Sql,
     all_of,
     any_of,
-    case,
     column_or_document,
-    join,
     literal,
 )
 from auditord_hookspecs import (
-    CalendarPeriod,
-    ComponentAmount,
-    ComponentPresent,
-    Dimension,
-    ExceedsRuntime,
-    MetaValue,
     RecordQuery,
-    ScoreValue,
 )
 from auditord_hookspecs.query import (
     MOST_CPU_TIME,
@@ -56,8 +45,6 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
-from auditord_hookspecs.vocabulary import TOTALS
-from auditord_hookspecs.zones import ClockChange, clock_changes
 
 # Descending is the exact reverse of ascending, so that one index serves both. The braces stand for the runtime.
 _ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
@@ -196,127 +183,3 @@ class _Conditions(msgspec.Struct, frozen=True):
             return compares
         column = Sql(f"{AMOUNT_COLUMNS[name]} {OPERATORS[comparison]} %s", (amount,))
         return column_or_document(self.columns, column, compares)
-
-
-def compile_dimension(  # noqa: C901,PLR0911 one branch for each type of dimension
-    dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns
-) -> Key:
-    """Return the key of a dimension, in the form that :class:`auditord.store.aggregates.Folding` reads.
-
-    Args:
-        dimension: the dimension.
-        stop: the stop time of the records, or the instant at which open ones count as stopped.
-        dialect: the SQL of the database.
-        columns: the records that are grouped.
-    """
-    match dimension:
-        case MetaValue(keys):
-            possible = tuple(filter(can_be_there, keys))
-            return replace(_key_of_meta(possible, dialect, columns), shown=dialect.text_of)
-        case ComponentAmount(name) | ComponentPresent(name) | ScoreValue(name) if not can_be_there(name):
-            return Key(Sql(dialect.no_text))
-        case ExceedsRuntime(name, _, per) if not (can_be_there(name) and can_be_there(per or "")):
-            return Key(Sql(dialect.no_text))
-        case ComponentAmount(component):
-            if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
-                return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
-            return Key(dialect.amounts_of(component), dialect.text_of, costly=True)
-        case ComponentPresent(component) if component in AMOUNT_COLUMNS:
-            # NULL only if the component is missing, also in incomplete records.
-            forms: list[LiteralString] = [
-                f"{AMOUNT_COLUMNS[form]} IS NULL"
-                for form in dict.fromkeys((component, TOTALS.get(component, component)))
-            ]
-            return Key(Sql(f"CASE WHEN {' AND '.join(forms)} THEN 0 ELSE 1 END"), dialect.text_of)
-        case ComponentPresent(component):
-            present = dialect.lists(component, Comparison.GTE, 0)
-            return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
-        case ExceedsRuntime():
-            return _exceeds(dimension, dialect, columns)
-        case ScoreValue(component):
-            if columns is Columns.COMPLETE:  # read from the score set instead
-                return Key(Sql("NULL"), dialect.text_of)
-            found = dialect.first_scores(component)
-            if (total := TOTALS.get(component)) is not None:
-                of_total = dialect.first_scores(total)
-                found = Sql(f"coalesce({found.sql}, {of_total.sql})", (*found.parameters, *of_total.parameters))
-            return Key(found, dialect.text_of, costly=True)
-        case CalendarPeriod(unit, field, zone):
-            moment = Sql("start_time") if field is TimeField.START else stop
-            return dialect.first_day(to_local_time(moment, clock_changes(zone), dialect), unit)
-
-
-def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
-    """Return the key of a dimension whose amount is also summed up, so that it is read once."""
-    if isinstance(dimension, ComponentAmount):
-        return Key(Sql(amount), dialect.text_of, over_amounts=amount)
-    return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
-
-
-def to_local_time(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
-    """Add the offset of a zone's clocks from UTC to an instant."""
-    if not changes:
-        return moment
-    ahead = _ahead(moment, ClockChange(changes[0].moment, timedelta(0)), changes, dialect)
-    return Sql(f"({moment.sql} + {ahead.sql})", (*moment.parameters, *ahead.parameters))
-
-
-def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
-    """Return the offset of the clocks, found by binary search: 261 changes since 1970 take nine comparisons."""
-    if not changes:
-        return Sql(dialect.literal_span(known.ahead))
-    middle = len(changes) // 2
-    is_earlier = Sql(f"{moment.sql} < {dialect.literal_moment(changes[middle].moment)}", moment.parameters)
-    earlier = _ahead(moment, known, changes[:middle], dialect)
-    later = _ahead(moment, changes[middle], changes[middle + 1 :], dialect)
-    return case(is_earlier, earlier, later)
-
-
-def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
-    """Return the first value under the first of the keys that a record has, from a column if that is complete."""
-    complete: Mapping[str, LiteralString] = {}
-    if columns is Columns.COMPLETE:
-        keys = tuple([key for key in keys if key not in OLDER_KEYS])  # complete records have none of these
-        complete = dialect.meta_columns
-    elif keys in COLUMNS_OF_TWO_KEYS:
-        return Key(Sql(COLUMNS_OF_TWO_KEYS[keys]))
-    if not keys:
-        return Key(Sql(dialect.no_text))
-    if set(keys) <= complete.keys():
-        names: list[LiteralString] = [complete[key] for key in keys]
-        return Key(Sql(names[0] if len(names) == 1 else f"coalesce({', '.join(names)})"))
-    found: Sql | None = None
-    for key in reversed(keys):
-        column = complete.get(key)
-        value = dialect.first_value(key) if column is None else Sql(column)
-        has = dialect.has_key(key) if column is None else Sql(f"{column} IS NOT NULL")
-        found = value if found is None else case(has, value, found)
-    return Key(found or Sql(dialect.no_text), costly=dialect.meta_is_long)
-
-
-def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:
-    """Return 1 or 0 for complete records; for others, the numbers to be compared, separated by semicolons."""
-    ran: LiteralString = f"({dialect.runtime_in_index or 'runtime'})"
-    names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
-    total = TOTALS.get(dimension.per or "")
-    if columns is not Columns.COMPLETE:
-        numbers = [dialect.amounts_of(names[0]), Sql(ran), *map(dialect.amounts_of, names[1:])]
-        texts = [Sql(dialect.text_of.format(number.sql), number.parameters) for number in numbers]
-        found = join(" || ';' || ", texts)
-        if total is not None:
-            of_total = dialect.amounts_of(total)
-            text = Sql(f"';' || {dialect.text_of.format(of_total.sql)}", of_total.parameters)
-            of_total = join(" || ';' || ", [*texts[:2], text])
-            found = Sql(f"coalesce({of_total.sql}, {found.sql})", (*of_total.parameters, *found.parameters))
-        return Key(found, dialect.text_of, costly=True)
-    amount, *per = [
-        Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
-    ]
-    # With an exponent, the factor is not an integer. The product of three integers may not fit 64 bits.
-    times = join(" * ", [Sql(f"({ran} + 1.0E0)"), *per])
-    if total is not None:
-        # The product with zero makes it NULL for open records.
-        times = Sql(f"coalesce({AMOUNT_COLUMNS[total]} + 1.0E0 + 0 * {ran}, {times.sql})", times.parameters)
-    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), times])
-    exceeds = join(" > ", [amount, most])
-    return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, LiteralString
 
 from auditord.store.columns import META_COLUMNS
-from auditord.store.dialects import StoreDialect
+from auditord.store.dialects import Sql, StoreDialect, join
 from auditord.store.feed import (
     BEHIND_ALL,
     Slice,
@@ -19,7 +19,6 @@ from auditord.store.feed import (
     versions_between,
 )
 from auditord.store.protocol import RecordCounts
-from auditord.store.sql import Sql, join
 from auditord.store.work import Work, ask, execute
 
 ALL_RECORDS: Final = ""

@@ -1,4 +1,6 @@
-"""The pieces of SQL in which databases differ: conditions, dimensions and sums.
+"""Pieces of SQL with their parameters, and those in which databases differ: conditions, dimensions and sums.
+
+Parameters are written as ``%s`` for every database. User input never becomes SQL text.
 
 Documents and parameters have the same JSON encoding, so a cheap search for the encoded text can precede the parsing of
 a document.
@@ -8,19 +10,129 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import ClassVar, Final, LiteralString, Self
 
 import msgspec
 from typing_extensions import override
 
-from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.database.instants import EPOCH, MICROS_PER_DAY, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs
 from auditord.store.columns import CELL_META_COLUMNS, META_COLUMNS
-from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, literal
 from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import Comparison, SortField, TimeField
+from auditord_hookspecs.zones import ClockChange
 
-_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
+
+class Sql(msgspec.Struct, frozen=True):
+    """A piece of SQL with placeholders, and the values for them."""
+
+    sql: LiteralString
+    parameters: tuple[object, ...] = ()
+
+    def to_query(self) -> tuple[LiteralString, tuple[object, ...]]:
+        """Return the statement with question marks as placeholders, and its parameters."""
+        return self.sql.replace("%s", "?"), self.parameters
+
+
+class Columns(Enum):
+    """The records that a piece of SQL applies to, by their column ``more``."""
+
+    COMPLETE = "complete"
+    """``more`` is NULL: the columns have the only site, group, user and amounts, and no component name occurs twice."""
+    INCOMPLETE = "incomplete"
+    """``more`` is set: the document must be read."""
+    EITHER = "either"
+
+
+OPERATORS: Final[Mapping[Comparison, LiteralString]] = {
+    Comparison.GT: ">",
+    Comparison.GTE: ">=",
+    Comparison.LT: "<",
+    Comparison.LTE: "<=",
+    Comparison.EQUALS: "=",
+}
+
+_DIGITS: Final[Sequence[LiteralString]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+_CHARACTERS: Final[Sequence[LiteralString]] = (*_DIGITS, "+", "-", ".", ":", "T", "E")
+_NO_TEXT: Final[LiteralString] = ""
+
+TRUE: Final = Sql("TRUE")
+FALSE: Final = Sql("FALSE")
+
+
+def join(separator: LiteralString, pieces: Sequence[Sql]) -> Sql:
+    """Join pieces and their parameters."""
+    parameters = tuple([parameter for piece in pieces for parameter in piece.parameters])
+    return Sql(separator.join([piece.sql for piece in pieces]), parameters)
+
+
+def select(columns: Sequence[Sql], tables: Sql, conditions: Sequence[Sql], end: LiteralString) -> Sql:
+    """Return a query for columns of the rows that meet all conditions (at least one is given)."""
+    wanted, where = join(", ", columns), join(" AND ", conditions)
+    return Sql(
+        f"SELECT {wanted.sql} FROM {tables.sql} WHERE {where.sql}{end}",  # noqa: S608 literals
+        (*wanted.parameters, *tables.parameters, *where.parameters),
+    )
+
+
+def all_of(conditions: Sequence[Sql]) -> Sql:
+    """Return the condition that all are true."""
+    return _in_brackets(join(" AND ", conditions)) if conditions else TRUE
+
+
+def any_of(conditions: Sequence[Sql]) -> Sql:
+    """Return the condition that at least one is true."""
+    return _in_brackets(join(" OR ", conditions)) if conditions else FALSE
+
+
+def case(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
+    """Return a CASE expression for one of two values."""
+    text: LiteralString = f"CASE WHEN {condition.sql} THEN {then.sql} ELSE {otherwise.sql} END"
+    return Sql(text, (*condition.parameters, *then.parameters, *otherwise.parameters))
+
+
+def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
+    """Return the column if it is complete, else the expression over the document."""
+    match columns:
+        case Columns.COMPLETE:
+            return column
+        case Columns.INCOMPLETE:
+            return document
+        case Columns.EITHER:
+            return case(Sql("more IS NULL"), column, document)
+
+
+def quote_json(text: str) -> str:
+    """Return the JSON encoding of a string in a document, with quotation marks."""
+    return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()
+
+
+def literal(text: str) -> LiteralString:
+    """Return a number or an instant as text of a statement, since SQLite's time is quadratic in parameters.
+
+    Raises:
+        ValueError: the text has any other characters.
+    """
+    characters: list[LiteralString] = [_CHARACTERS[_CHARACTERS.index(character)] for character in text]
+    return _NO_TEXT.join(characters)
+
+
+def repeat(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
+    """Return the part, repeated ``count`` times."""
+    parts: list[LiteralString] = [part] * count
+    return separator.join(parts)
+
+
+def _in_brackets(piece: Sql) -> Sql:
+    return Sql(f"({piece.sql})", piece.parameters)
+
+
+TIMES: Final[Mapping[TimeField, tuple[LiteralString, SortField]]] = {
+    TimeField.START: ("start_time", SortField.START),
+    TimeField.STOP: ("stop_time", SortField.STOP),
+}
+"""The column of each time, and the order that its index gives."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -45,13 +157,13 @@ class State(msgspec.Struct, frozen=True):
     Args:
         stop: the stop time: a column, or the instant at which open records count as stopped.
         runtime: the expression that is summed: seconds, or microseconds if the query has a window.
-        condition: the condition on the records that count.
+        conditions: the conditions on the records that count.
         costly: whether the runtime takes long to compute.
     """
 
     stop: Sql
     runtime: Sql
-    condition: Sql
+    conditions: Sequence[Sql]
     costly: bool
 
 
@@ -105,6 +217,8 @@ class Dialect(ABC):
     """The component's scores as JSON."""
     runtime_in_index: ClassVar[LiteralString | None]
     """The runtime from columns of an index, if it is faster to sort positions by it and then fetch the records."""
+    other_index: ClassVar[LiteralString] = ""
+    """Written before a time to keep its index from being used, if the answer is in another order."""
     has_numbers: ClassVar[bool]
     """True if positions are row numbers, which can be sorted before documents are fetched by them."""
     meta_is_long: ClassVar[bool]
@@ -146,8 +260,8 @@ class Dialect(ABC):
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """Return the column of a time in a condition, given the order of the answer (None if no records are listed)."""
-        del order
-        return _TIMES[field]
+        column, own = TIMES[field]
+        return column if order in {None, SortField.RUNTIME, own} else f"{self.other_index}{column}"
 
     def moment(self, moment: datetime) -> object:
         """Return an instant as a parameter: microseconds since 1970, unless the database has a type for instants."""
@@ -306,6 +420,10 @@ class StoreDialect(Dialect):
     def cell_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Return columns of cells like :meth:`usage`."""
 
+    def literal_day(self, day: int) -> LiteralString:
+        """Return the instant at which a day of UTC begins, given as a number since 1970, as text of the statement."""
+        return literal(str(day * MICROS_PER_DAY))
+
     def for_cells(self) -> Self:
         """Return the dialect for conditions on cells."""
         return replace(self, of_cells=True)
@@ -315,3 +433,20 @@ class StoreDialect(Dialect):
         sums = self.component_sums if of_components else self.cell_sums
         ends: Sequence[LiteralString] = ("component",) if of_components else CELL_ENDS
         return ", ".join([*[each.column for each in sums], *ends])
+
+
+def to_local_time(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+    """Add the offset of a zone's clocks from UTC to an instant. The clocks change at least once."""
+    ahead = _ahead(moment, ClockChange(changes[0].moment, timedelta(0)), changes, dialect)
+    return Sql(f"({moment.sql} + {ahead.sql})", (*moment.parameters, *ahead.parameters))
+
+
+def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+    """Return the offset of the clocks, found by binary search: 261 changes since 1970 take nine comparisons."""
+    if not changes:
+        return Sql(dialect.literal_span(known.ahead))
+    middle = len(changes) // 2
+    is_earlier = Sql(f"{moment.sql} < {dialect.literal_moment(changes[middle].moment)}", moment.parameters)
+    earlier = _ahead(moment, known, changes[:middle], dialect)
+    later = _ahead(moment, changes[middle], changes[middle + 1 :], dialect)
+    return case(is_earlier, earlier, later)

@@ -25,9 +25,9 @@ from typing import Final, LiteralString, NamedTuple
 import msgspec
 
 from auditord.database.instants import from_micros
+from auditord.store.dialects import Sql, join
 from auditord.store.planning import Operation, Removed
 from auditord.store.protocol import Outbox, OutboxEntry, is_forwarded
-from auditord.store.sql import Sql, join
 from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.entries import Encoded

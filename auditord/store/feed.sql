@@ -109,12 +109,15 @@ WHERE
     OR records.record_id {any changed}
 ORDER BY records.position, records.record_id
 
--- name: has_removals_behind
--- One row if versions up to a position were removed after it.
-SELECT 1
-FROM {schema}removals
-WHERE position > :position AND former <= :position
-LIMIT 1
+-- name: end_of_feed
+-- The position up to which the feed is final.
+SELECT {end_of_feed}
+
+-- name: look_behind
+-- Whether versions up to a position were removed after it, and the position up to which the feed is final.
+SELECT
+    EXISTS (SELECT 1 FROM {schema}removals WHERE position > :position AND former <= :position),
+    {end_of_feed}
 
 -- name: list_rolled_keys
 -- The sets of cells, and the positions up to which they have read the feed.

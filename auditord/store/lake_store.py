@@ -222,10 +222,12 @@ class LakeStore(Reads, ABC):
 
         The lake is not opened if its records stopped at other times, or if roll-ups have answered for them.
         """
-        state, days = released.state, None if scope is None else scope.days
-        unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
-        if not state.records or not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
+        if not (state := released.state).records:
             return stored
+        unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
+        if not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
+            return stored
+        days = None if scope is None else scope.days
         return merge_answers(query, [stored, await self._require_lake(state).sum_released(released, query, days)])
 
     def _require_lake(self, state: LakeState) -> ReleasedRecords:

@@ -15,6 +15,8 @@ POSTGRES_WORDS: Final[Mapping[str, LiteralString]] = {
     "any": "= ANY (ARRAY(SELECT jsonb_array_elements_text(:{}::jsonb)))",
     "arrival": "arrival",
     "clock": "clock_timestamp()",
+    # The position up to which no running transaction can add a version.
+    "end_of_feed": '(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + "offset" FROM auditord.feed)',
     "greatest": "greatest",
     "json": "text",
     "least": "least",
@@ -30,6 +32,7 @@ SQLITE_WORDS: Final[Mapping[str, LiteralString]] = {
     "any": "IN (SELECT value FROM json_each(:{}))",
     "arrival": "seq",
     "clock": ":now",
+    "end_of_feed": "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'records')",
     "greatest": "max",
     "json": "BLOB",
     "least": "min",

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from auditord.store.dialects import Sql
 from auditord.store.rows import PendingRecord
-from auditord.store.sql import Sql
 
 T = TypeVar("T")
 

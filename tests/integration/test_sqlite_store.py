@@ -19,10 +19,10 @@ from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord.store.conditions import compile_query
+from auditord.store.dialects import Sql
 from auditord.store.opening import open_store, open_store_for_reading
-from auditord.store.sql import Sql
 from auditord.store.sqlite import SqliteRecordStore
-from auditord.store.sqlite.dialect import SqliteDialect, other_times, perhaps_of, to_query
+from auditord.store.sqlite.dialect import SqliteDialect, other_times, perhaps_of
 from auditord.store.sqlite.store import MIGRATIONS, has_none
 from auditord.store.statements import sqlite_statements
 from auditord.store.store import RecordStore
@@ -203,7 +203,7 @@ def _component(name: str, amount: int) -> Component:
 
 
 async def plan(database: Database, query: RecordQuery, *, few: bool = False) -> list[str]:
-    sql, parameters = to_query(compile_query(query, SqliteDialect(), few=few))
+    sql, parameters = compile_query(query, SqliteDialect(), few=few).to_query()
 
     def explain(connection: sqlite3.Connection) -> list[str]:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
@@ -310,7 +310,7 @@ def test_other_answers_keep_to_the_index_of_their_order(query: RecordQuery) -> N
 
 
 async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:
-    sql, parameters = to_query(compile_query(RecordQuery(MetaContains("user_id", "u")), SqliteDialect()))
+    sql, parameters = compile_query(RecordQuery(MetaContains("user_id", "u")), SqliteDialect()).to_query()
     explained = await database.read(lambda connection: connection.execute(f"EXPLAIN {sql}", parameters).fetchall())
     steps = [row[1] for row in explained]
     assert "DeferredSeek" in steps  # the record itself is looked up only when its document is needed

@@ -12,7 +12,7 @@ from auditord.lake.spark_dialect import SparkDialect
 from auditord.lake.trino_dialect import TrinoDialect
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_condition
-from auditord.store.sql import Columns
+from auditord.store.dialects import Columns
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, ComponentAmount, ComponentUsage, Window
 from auditord_hookspecs.query import (
     Comparison,

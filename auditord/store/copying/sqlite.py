@@ -14,9 +14,9 @@ from auditord.database.connections import open_for_reading, open_for_writing, se
 from auditord.database.instants import to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
+from auditord.store.dialects import Sql
 from auditord.store.rows import PendingRecord
-from auditord.store.sql import Sql
-from auditord.store.sqlite.dialect import SqliteDialect, to_query
+from auditord.store.sqlite.dialect import SqliteDialect
 from auditord.store.sqlite.driver import QUERIES, run, values_by_name
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.statements import SQLITE_WORDS
@@ -77,7 +77,7 @@ class SqliteEnd(End):
             yield rows
 
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
-        statement, _ = to_query(Sql(query))
+        statement, _ = Sql(query).to_query()
         values = [[to_micros(value) if isinstance(value, datetime) else value for value in row] for row in rows]
         self._connection.executemany(statement, values)
 

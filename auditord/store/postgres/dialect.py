@@ -20,12 +20,24 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
+from auditord.database.instants import MICROS_PER_DAY, from_micros
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition, compile_query
-from auditord.store.dialects import CellSum, Key, State, StoreDialect
+from auditord.store.dialects import (
+    CellSum,
+    Columns,
+    Key,
+    Sql,
+    State,
+    StoreDialect,
+    all_of,
+    join,
+    literal,
+    quote_json,
+    repeat,
+)
 from auditord.store.rollups.cells import CORES_KEY
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import Columns, Sql, all_of, join, literal, quote_json, repeat
 from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
 from auditord_hookspecs.query import (
@@ -202,6 +214,10 @@ class PostgresDialect(StoreDialect):
         return f"'{literal(moment.isoformat())}'::timestamptz"
 
     @override
+    def literal_day(self, day: int) -> LiteralString:
+        return self.literal_moment(from_micros(day * MICROS_PER_DAY))
+
+    @override
     def literal_span(self, span: timedelta) -> LiteralString:
         return f"interval '1 second' * {literal(str(span // _SECOND))}"
 
@@ -314,7 +330,7 @@ def _is_selective(order: SortField, condition: Leaf) -> bool:
 
 def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[Sql]) -> State:
     if query.window is None:
-        return State(stop, seconds, join(" AND ", conditions), costly=False)
+        return State(stop, seconds, conditions, costly=False)
     begin, end = query.window.start, query.window.stop
     exact = _MICROSECONDS if end - begin > _EXACT_IN_FLOATS else _MICROSECONDS_IN_FLOATS
     overlap = exact.format(f"least({stop.sql}, %s) - greatest(start_time, %s)")
@@ -324,7 +340,7 @@ def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
     )
     runtime = Sql(f"({overlap})::bigint", (*stop.parameters, end, begin))
-    return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=False)
+    return State(stop, runtime, [overlaps, *conditions], costly=False)
 
 
 _MANY: Final = 50

@@ -154,11 +154,6 @@ WHERE
     OR greatest((SELECT max(position) FROM auditord.consumers), (SELECT given FROM auditord.lake))
     >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + "offset"
 
--- name: end_of_feed
--- The position up to which no running transaction can add a version.
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + "offset"
-FROM auditord.feed
-
 -- name: end_of_slice
 -- The end of a slice with about a number of records. Records of one transaction share a position.
 SELECT

@@ -28,7 +28,7 @@ from auditord.store.aggregates import Folding, Overflow, Part, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys
-from auditord.store.dialects import StoreDialect
+from auditord.store.dialects import Sql, StoreDialect, literal
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.planning import Change, Outcome, ids_of
@@ -41,7 +41,6 @@ from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
 from auditord.store.rollups.scope import Rolled, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
-from auditord.store.sql import Sql, literal
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery

@@ -18,19 +18,19 @@ after ``by`` is the meta key. For the number of cores it is empty (:data:`CORES_
 and a space.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Mapping, Sequence
+from datetime import date
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import starmap
 from typing import Final, LiteralString
 
 import msgspec
 
-from auditord.database.instants import MICROSECOND, from_micros, to_micros
+from auditord.database.instants import to_micros
 from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
-from auditord_hookspecs import CalendarPeriod, CalendarUnit
+from auditord.store.work import Work, ask
 from auditord_hookspecs.zones import clock_changes
 
 FIRST_DAY: Final = -719_162
@@ -38,8 +38,6 @@ FIRST_DAY: Final = -719_162
 
 END: Final = 2_932_897
 """The first day of the year 10000, later than all stop times."""
-
-MICROS_PER_DAY: Final = 86_400_000_000
 
 PRESENCE: Final[Mapping[str, LiteralString]] = {"Cores": "1", "Memory": "2", "GPU": "4", "TotalCPU": "8"}
 """The bit that each component, or its total, sets in the column ``present`` of cells."""
@@ -118,58 +116,15 @@ class CellSet(msgspec.Struct, frozen=True):
         return level + LEVELS_PER_SET * self.number
 
 
-class Segment(msgspec.Struct, frozen=True):
-    """A range of days whose cells of one size are read.
-
-    Args:
-        is_of_months: whether cells of months are read, not cells of days.
-        begin: the first day.
-        end: the day after the last one.
-        first_date: the first date in the set's time zone; cells of earlier dates are left out.
-        end_date: the date in the set's time zone after the last one; cells of this date and later ones are left out.
-    """
-
-    is_of_months: bool
-    begin: int
-    end: int
-    first_date: int | None = None
-    end_date: int | None = None
-
-    def periods(self) -> Sequence[int]:
-        """Return the first day of each period."""
-        days = range(self.begin, self.end)
-        return list(dict.fromkeys(map(first_of_month, days))) if self.is_of_months else list(days)
+def list_sets() -> Work[Sequence[CellSet]]:
+    """Return all sets of cells, the first set first."""
+    return list(starmap(CellSet, (yield from ask("list_rolled_keys"))))
 
 
-def segments(begin: int, end: int) -> Sequence[Segment]:
-    """Split the days from ``begin`` to before ``end`` into whole months, and single days before and after them."""
-    first = begin if begin in {FIRST_DAY, first_of_month(begin)} else first_of_month(first_of_month(begin) + 31)
-    last = end if end == END else first_of_month(end)
-    if first >= last:
-        return [Segment(is_of_months=False, begin=begin, end=end)]
-    before = [Segment(is_of_months=False, begin=begin, end=first)] if begin < first else []
-    after = [Segment(is_of_months=False, begin=last, end=end)] if last < end else []
-    return [*before, Segment(is_of_months=True, begin=first, end=last), *after]
-
-
-def segments_of_dates(begin: int, end: int) -> Sequence[Segment]:
-    """Split days of UTC like :func:`segments`, for cells whose months are months in a time zone.
-
-    A date in a zone differs from the date in UTC by one day at most. So all records of a month stopped within the
-    range if the range contains the month and one more day of UTC on both sides.
-    """
-    first, last = (begin if begin == FIRST_DAY else begin + 1), (end if end == END else end - 1)
-    months = next((each for each in segments(first, max(first, last)) if each.is_of_months), None)
-    if months is None:
-        return [Segment(is_of_months=False, begin=begin, end=end)]
-    # Days before and after the months overlap them by one day of UTC, since that day can also have records with dates
-    # outside the months. The date limit of a segment keeps records from being counted twice.
-    days = list[Segment]()
-    if begin < months.begin:
-        days.append(Segment(is_of_months=False, begin=begin, end=months.begin + 1, end_date=months.begin))
-    if months.end < end:
-        days.append(Segment(is_of_months=False, begin=months.end - 1, end=end, first_date=months.end))
-    return [*days, months]
+def days_with_cells() -> Work[tuple[int, int]]:
+    """Return the first day that has cells and the day after the last one, or the same day twice without cells."""
+    ((first, last),) = yield from ask("days_of_rollups")
+    return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
 def day_with_number(number: int) -> date:
@@ -180,54 +135,6 @@ def day_with_number(number: int) -> date:
 def number_of(day: date) -> int:
     """Return the number of days since 1970."""
     return day.toordinal() - _ORDINAL_OF_1970
-
-
-@lru_cache(10_000)
-def first_of_month(day: int) -> int:
-    """Return the first day of the month that a day belongs to."""
-    return number_of(day_with_number(day).replace(day=1))
-
-
-def split_days(periods: Iterable[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
-    """Return the days of UTC that contain instants of two periods, according to the time zone of the periods.
-
-    Cells that do not group by the zone's dates cannot divide the records of such a day. For example, a month in Berlin
-    begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one period.
-    """
-    split = [_split_days(period.unit, period.zone) for period in periods]
-    return sorted({day for days in split for day in days[bisect_left(days, begin) : bisect_left(days, end)]})
-
-
-@lru_cache(maxsize=256)
-def _split_days(unit: CalendarUnit, zone: str) -> Sequence[int]:
-    """Return the split days of one kind of period, in order.
-
-    Between two changes of the clocks, a period begins at midnight of its first date. At a change, the clocks can skip
-    the midnight, or show it again.
-    """
-    changes, days = clock_changes(zone), set[int]()
-    for at, change in enumerate(changes):
-        begin, ahead = to_micros(change.moment), change.ahead // MICROSECOND
-        end = to_micros(changes[at + 1].moment) if at + 1 < len(changes) else begin
-        before = changes[at - 1].ahead // MICROSECOND if at else 0
-        first, last = (unit.first_day(_date_at(each)) for each in (begin - 1 + before, begin + ahead))
-        if first != last and begin % MICROS_PER_DAY:
-            days.add(begin // MICROS_PER_DAY)
-        day, last_date = unit.first_day(_date_at(begin + ahead)), _date_at(end - 1 + ahead)
-        while (day := unit.next_first_day(day)) <= last_date:
-            midnight = number_of(day) * MICROS_PER_DAY - ahead
-            if midnight % MICROS_PER_DAY:
-                days.add(midnight // MICROS_PER_DAY)
-    return tuple(sorted(days))
-
-
-def _date_at(micros: int) -> date:
-    return day_with_number(micros // MICROS_PER_DAY)
-
-
-def first_moment(day: int) -> datetime:
-    """Return the instant at which a day of UTC begins."""
-    return from_micros(day * MICROS_PER_DAY)
 
 
 _USERS: Final = "users by "

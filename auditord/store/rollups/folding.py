@@ -14,9 +14,8 @@ from itertools import product
 from typing import Final, LiteralString
 
 from auditord.store.columns import AMOUNT_COLUMNS
-from auditord.store.conditions import to_local_time
 from auditord.store.counting import PREFIX, count_slice
-from auditord.store.dialects import CellSum, StoreDialect
+from auditord.store.dialects import CellSum, Sql, StoreDialect, join, literal, to_local_time
 from auditord.store.feed import (
     Slice,
     clear_removals,
@@ -27,8 +26,7 @@ from auditord.store.feed import (
     of_slice,
     versions_between,
 )
-from auditord.store.rollups.cells import LEVELS_PER_SET, PRESENCE, CellSet, Level, is_of_zone, zone_of_key
-from auditord.store.sql import Sql, join, literal
+from auditord.store.rollups.cells import LEVELS_PER_SET, PRESENCE, CellSet, Level, is_of_zone, list_sets, zone_of_key
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
 
@@ -54,11 +52,6 @@ _PRESENT: Final[Mapping[LiteralString, LiteralString]] = {
     "total_cpu": PRESENCE["TotalCPU"],
 }
 """The bit of the column ``present`` that each amount sets."""
-
-
-def list_sets() -> Work[Sequence[CellSet]]:
-    """Return all sets of cells, the first set first."""
-    return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
 def replace_sets(set_keys: Sequence[str], released_to: int) -> Work[bool]:
@@ -94,12 +87,6 @@ def start_over(released_to: int) -> Work[None]:
         yield from _drop_cells(each)
         yield from ask("add_consumer", name=each.consumer, position=0)
     yield from ask("set_filled_from", filled_from=released_to)
-
-
-def days_with_cells() -> Work[tuple[int, int]]:
-    """Return the first day that has cells and the day after the last one, or the same day twice without cells."""
-    ((first, last),) = yield from ask("days_of_rollups")
-    return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
 def fold_slices(limit: int, dialect: StoreDialect) -> Work[bool]:

@@ -19,36 +19,33 @@ index of the order is scanned, which fetches every record to see its user until 
 users with many records.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from auditord.database.instants import from_micros, to_micros
+from auditord.database.instants import MICROS_PER_DAY, MICROSECOND, from_micros, to_micros
 from auditord.store.conditions import can_be_there
-from auditord.store.feed import end_of_feed
 from auditord.store.rollups.cells import (
     CORES,
     CORES_KEY,
     END,
     FIRST_DAY,
     GROUPED_KEYS,
-    MICROS_PER_DAY,
     PRESENCE,
     CellSet,
     Level,
-    Segment,
+    day_with_number,
+    days_with_cells,
     is_of_zone,
     key_of_zone,
+    list_sets,
     number_of,
-    segments,
-    segments_of_dates,
-    split_days,
 )
-from auditord.store.rollups.folding import days_with_cells, list_sets
 from auditord.store.work import Work, as_json, ask, compute
 from auditord_hookspecs import (
     AggregateQuery,
@@ -93,6 +90,29 @@ _FAR_BEHIND: Final = 50_000
 
 MOST_SPLIT_DAYS: Final = 400
 """The maximum number of split days in a scope, since each makes the statement longer."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A range of days whose cells of one size are read.
+
+    Args:
+        is_of_months: whether cells of months are read, not cells of days.
+        begin: the first day.
+        end: the day after the last one.
+        first_date: the first date in the set's time zone; cells of earlier dates are left out.
+        end_date: the date in the set's time zone after the last one; cells of this date and later ones are left out.
+    """
+
+    is_of_months: bool
+    begin: int
+    end: int
+    first_date: int | None = None
+    end_date: int | None = None
+
+    def periods(self) -> Sequence[int]:
+        """Return the first day of each period."""
+        days = range(self.begin, self.end)
+        return list(dict.fromkeys(map(first_of_month, days))) if self.is_of_months else list(days)
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -142,7 +162,7 @@ class Scope(msgspec.Struct, frozen=True):
         return (segments if zone_part is None else segments_of_dates)(self.begin, self.end)
 
     def level(self, segment: Segment) -> int:
-        if self.cells.has_users and _asks_for_users(self.query, self.rest):
+        if _asks_for_users(self.query, self.rest) and self.cells.has_users:
             return self.cells.level(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
         return self.cells.level(Level.MONTH if segment.is_of_months else Level.DAY)
 
@@ -209,7 +229,7 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
             others.append(condition)
     rest = AllOf(tuple(others))
     wanted = {key_of_zone(by.zone) for by in _periods_in_zones(query)}
-    of_zones = [each for each in sets if not wanted.isdisjoint(each.parts) and each.filled_from == FIRST_DAY]
+    of_zones = [each for each in sets if wanted and not wanted.isdisjoint(each.parts) and each.filled_from == FIRST_DAY]
     of_zones.sort(key=lambda each: len(each.parts))  # the fewest cells
     for cells in (*of_zones, *sets):
         parts = cells.parts
@@ -259,14 +279,87 @@ def find_rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     if scope is None:
         return None
     position = scope.cells.position
-    has_removals = bool((yield from ask("has_removals_behind", position=position)))
-    is_far_behind = (yield from end_of_feed()) - position > _FAR_BEHIND
-    return Rolled(scope, has_removals, is_far_behind)
+    ((has_removals, end),) = yield from ask("look_behind", position=position)
+    return Rolled(scope, bool(has_removals), end - position > _FAR_BEHIND)
 
 
 def have_totals() -> Work[bool]:
     """Return whether any record has the total of a held amount."""
     return bool((yield from ask("has_totals")))
+
+
+def segments(begin: int, end: int) -> Sequence[Segment]:
+    """Split the days from ``begin`` to before ``end`` into whole months, and single days before and after them."""
+    first = begin if begin in {FIRST_DAY, first_of_month(begin)} else first_of_month(first_of_month(begin) + 31)
+    last = end if end == END else first_of_month(end)
+    if first >= last:
+        return [Segment(is_of_months=False, begin=begin, end=end)]
+    before = [Segment(is_of_months=False, begin=begin, end=first)] if begin < first else []
+    after = [Segment(is_of_months=False, begin=last, end=end)] if last < end else []
+    return [*before, Segment(is_of_months=True, begin=first, end=last), *after]
+
+
+def segments_of_dates(begin: int, end: int) -> Sequence[Segment]:
+    """Split days of UTC like :func:`segments`, for cells whose months are months in a time zone.
+
+    A date in a zone differs from the date in UTC by one day at most. So all records of a month stopped within the
+    range if the range contains the month and one more day of UTC on both sides.
+    """
+    first, last = (begin if begin == FIRST_DAY else begin + 1), (end if end == END else end - 1)
+    months = next((each for each in segments(first, max(first, last)) if each.is_of_months), None)
+    if months is None:
+        return [Segment(is_of_months=False, begin=begin, end=end)]
+    # Days before and after the months overlap them by one day of UTC, since that day can also have records with dates
+    # outside the months. The date limit of a segment keeps records from being counted twice.
+    days = list[Segment]()
+    if begin < months.begin:
+        days.append(Segment(is_of_months=False, begin=begin, end=months.begin + 1, end_date=months.begin))
+    if months.end < end:
+        days.append(Segment(is_of_months=False, begin=months.end - 1, end=end, first_date=months.end))
+    return [*days, months]
+
+
+@lru_cache(10_000)
+def first_of_month(day: int) -> int:
+    """Return the first day of the month that a day belongs to."""
+    return number_of(day_with_number(day).replace(day=1))
+
+
+def split_days(periods: Iterable[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
+    """Return the days of UTC that contain instants of two periods, according to the time zone of the periods.
+
+    Cells that do not group by the zone's dates cannot divide the records of such a day. For example, a month in Berlin
+    begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one period.
+    """
+    split = [_split_days(period.unit, period.zone) for period in periods]
+    return sorted({day for days in split for day in days[bisect_left(days, begin) : bisect_left(days, end)]})
+
+
+@lru_cache(maxsize=256)
+def _split_days(unit: CalendarUnit, zone: str) -> Sequence[int]:
+    """Return the split days of one kind of period, in order.
+
+    Between two changes of the clocks, a period begins at midnight of its first date. At a change, the clocks can skip
+    the midnight, or show it again.
+    """
+    changes, days = clock_changes(zone), set[int]()
+    for at, change in enumerate(changes):
+        begin, ahead = to_micros(change.moment), change.ahead // MICROSECOND
+        end = to_micros(changes[at + 1].moment) if at + 1 < len(changes) else begin
+        before = changes[at - 1].ahead // MICROSECOND if at else 0
+        first, last = (unit.first_day(_date_at(each)) for each in (begin - 1 + before, begin + ahead))
+        if first != last and begin % MICROS_PER_DAY:
+            days.add(begin // MICROS_PER_DAY)
+        day, last_date = unit.first_day(_date_at(begin + ahead)), _date_at(end - 1 + ahead)
+        while (day := unit.next_first_day(day)) <= last_date:
+            midnight = number_of(day) * MICROS_PER_DAY - ahead
+            if midnight % MICROS_PER_DAY:
+                days.add(midnight // MICROS_PER_DAY)
+    return tuple(sorted(days))
+
+
+def _date_at(micros: int) -> date:
+    return day_with_number(micros // MICROS_PER_DAY)
 
 
 def _conjuncts(condition: Condition) -> Iterator[Condition]:

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from auditord.database.instants import to_micros
+from auditord.database.instants import MICROS_PER_DAY, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.dialects import StoreDialect
 from auditord.store.releasing import read_lake
@@ -17,15 +17,15 @@ from auditord.store.rollups.cells import (
     CORES_KEY,
     FIRST_DAY,
     GROUPED_KEYS,
-    MICROS_PER_DAY,
     CellSet,
     by_user,
     is_special,
     join_keys,
     key_of_zone,
+    list_sets,
     parts_of,
 )
-from auditord.store.rollups.folding import fold_slices, is_behind, list_sets, replace_sets, start_over
+from auditord.store.rollups.folding import fold_slices, is_behind, replace_sets, start_over
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 

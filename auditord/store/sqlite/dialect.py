@@ -2,13 +2,12 @@
 
 Overflow never makes a sum wrong. A query first runs with sums that are likely to fit 64 bits. If a sum does not fit,
 ``sum()`` raises. A product that does not fit silently becomes a floating point number, and so does every sum that
-includes it; :func:`take_rows` detects that. Then the query runs again with every number split into parts.
+includes it; :func:`auditord.store.sqlite.store.take_rows` detects that. Then the query runs again with every number
+split into parts.
 """
 
 import re
-import sqlite3
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString, TypeAlias
 
@@ -16,15 +15,13 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from auditord.database.instants import to_micros
-from auditord.database.readers import Page, Query, take_page
-from auditord.store.aggregates import WHOLE, Limbs, Overflow, Row
-from auditord.store.dialects import CellSum, Key, State, StoreDialect
+from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.dialects import OPERATORS, TIMES, CellSum, Key, Sql, State, StoreDialect, join, quote_json, repeat
 from auditord.store.rollups.cells import CORES_KEY
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import OPERATORS, Sql, join, quote_json, repeat
 from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery, Window
-from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
+from auditord_hookspecs.query import Leaf, SortField, TimeCompares, fold
 from auditord_hookspecs.vocabulary import share_of
 
 Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
@@ -40,13 +37,6 @@ _FIRST_DAYS: Final[dict[CalendarUnit, LiteralString]] = {
     " || substr('01040710', (strftime('%m', {0}, 'unixepoch') - 1) / 3 * 2 + 1, 2) || '-01'",
     CalendarUnit.YEAR: "strftime('%Y-01-01', {0}, 'unixepoch')",
 }
-
-_TIMES: Final[dict[TimeField, tuple[LiteralString, SortField]]] = {
-    TimeField.START: ("start_time", SortField.START),
-    TimeField.STOP: ("stop_time", SortField.STOP),
-}
-
-_ROWS_AT_ONCE: Final = 1_000
 
 _TOO_LARGE: Final[LiteralString] = (
     "(others IS 2 OR runtime >= 2147483648"
@@ -156,6 +146,9 @@ class SqliteDialect(StoreDialect):
     )
     rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
     runtime_in_index = "(stop_time - start_time) / 1000000"  # no index covers the generated column
+    # The answer streams from the index of its order, since sorting whole records costs more than skipping index entries
+    # (0.1 µs each). If few records match, their row numbers are sorted: see other_times.
+    other_index = "+"
     has_numbers = True
     meta_is_long = True
 
@@ -172,17 +165,6 @@ class SqliteDialect(StoreDialect):
     def first_scores(self, component: str) -> Sql:
         named: LiteralString = f"SELECT {self.scores} FROM {self.components} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY component.key LIMIT 1)", (component,))
-
-    @override
-    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """Return the column of a time in a condition.
-
-        A plus sign keeps SQLite from using the column's own index. The answer streams from the index of its order
-        instead, since sorting whole records costs more than skipping index entries (0.1 µs each). If few records
-        match, their row numbers are sorted: see :func:`other_times`.
-        """
-        column, own = _TIMES[field]
-        return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
 
     @override
     def has_key(self, key: str) -> Sql:
@@ -315,11 +297,11 @@ def other_times(query: RecordQuery) -> Sql | None:
     """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
     compared = fold(query.where, _list_times, _concatenate, lambda _: [])
-    if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
+    if order is SortField.RUNTIME or not compared or any(TIMES[each.field][1] is order for each in compared):
         return None
     dialect = SqliteDialect()
     conditions = [
-        Sql(f"{_TIMES[each.field][0]} {OPERATORS[each.comparison]} %s", (dialect.moment(each.moment),))
+        Sql(f"{TIMES[each.field][0]} {OPERATORS[each.comparison]} %s", (dialect.moment(each.moment),))
         for each in compared
     ]
     return join(" AND ", conditions)
@@ -354,23 +336,6 @@ class SumOfShares:
         return None if self._sum is None else str(self._sum)
 
 
-def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
-    """Return the next rows of an aggregate's statement.
-
-    Raises:
-        Overflow: a sum did not fit 64 bits.
-    """
-    page: Page[Row] = take_page(cursor, _ROWS_AT_ONCE)
-    if any(float in map(type, row) for row in page.rows):
-        raise Overflow
-    return page
-
-
-def to_query(statement: Sql) -> Query:
-    """Return a statement with SQLite's placeholders, and its parameters."""
-    return statement.sql.replace("%s", "?"), statement.parameters
-
-
 def _is_one_of(values: Sequence[str]) -> LiteralString:
     return "= %s" if len(values) == 1 else f"IN ({repeat('%s', ', ', len(values))})"
 
@@ -378,7 +343,7 @@ def _is_one_of(values: Sequence[str]) -> LiteralString:
 def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State:
     if query.window is None:
         runtime = Sql(f"({stop.sql} - start_time) / 1000000", stop.parameters)
-        return State(stop, runtime, join(" AND ", conditions), costly=False)
+        return State(stop, runtime, conditions, costly=False)
     begin, end = to_micros(query.window.start), to_micros(query.window.stop)
     runtime = Sql(f"min({stop.sql}, %s) - max(start_time, %s)", (*stop.parameters, end, begin))
     # The plus sign keeps SQLite from using the index on start times: few jobs are long, so fewer records
@@ -387,18 +352,7 @@ def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State
         f"{stop.sql} >= %s AND +start_time < %s AND ({stop.sql} > %s OR +start_time >= %s)",
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
     )
-    return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=True)
-
-
-@contextmanager
-def noticing_overflow() -> Generator[None, None, None]:
-    """Turn SQLite's "integer overflow" error within the context into :class:`Overflow`."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if str(error) != "integer overflow":
-            raise
-        raise Overflow from error
+    return State(stop, runtime, [overlaps, *conditions], costly=True)
 
 
 def sum_of(number: LiteralString, *, is_exact: bool) -> tuple[Sequence[LiteralString], Limbs]:

@@ -17,7 +17,6 @@ from auditord.store.columns import SQLITE_VALUES, compile_function
 from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
-from auditord.store.sqlite.dialect import to_query
 from auditord.store.statements import sqlite_statements
 from auditord.store.work import (
     Atomic,
@@ -105,7 +104,7 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # noqa: PLR0911 one
             case Records(name, pending):
                 return connection.executemany(QUERIES[name], values_by_name(pending)).rowcount
             case Compiled(statement):
-                return connection.execute(*to_query(statement)).fetchall()
+                return connection.execute(*statement.to_query()).fetchall()
             case Computation(call):
                 return call()
             case Atomic(make):

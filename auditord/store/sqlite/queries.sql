@@ -74,12 +74,6 @@ VALUES (zeroblob(32768))
 -- Delete it again.
 DELETE FROM probe
 
--- name: end_of_feed
--- The last position that was assigned.
-SELECT coalesce(max(seq), 0)
-FROM sqlite_sequence
-WHERE name = 'records'
-
 -- name: end_of_slice
 -- The end of a slice with a number of positions, which begins at the first one that has a version.
 SELECT min(:end, coalesce(min(first) + :limit - 1, :end))

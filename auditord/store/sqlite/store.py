@@ -2,8 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +16,11 @@ from auditord.database.connections import open_for_reading
 from auditord.database.memory import HeldTurn, Occasion, SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
-from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates import Folding, Overflow, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys, unread_values
-from auditord.store.dialects import StoreDialect
+from auditord.store.dialects import Sql, StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.planning import Outcome
@@ -28,15 +28,11 @@ from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
 from auditord.store.rollups.scope import FEW_TO_SORT, Scope, find_rolled_part, have_few, have_totals, users_wanted
 from auditord.store.rows import Bulk
-from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
     SumOfShares,
-    noticing_overflow,
     other_times,
     perhaps_of,
-    take_rows,
-    to_query,
 )
 from auditord.store.sqlite.driver import QUERIES, Runner, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
@@ -47,6 +43,7 @@ from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaC
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 
 _ROWS_AT_ONCE: Final = 64
+_SUMS_AT_ONCE: Final = 1_000
 
 
 class SqliteRecordStore(Runner, RecordStore):
@@ -127,7 +124,7 @@ class SqliteRecordStore(Runner, RecordStore):
         def make(connection: sqlite3.Connection) -> Query:
             if query.released:
                 released[0] = run(connection, read_released())
-            return to_query(_compile(connection, query))
+            return _compile(connection, query).to_query()
 
         async with self._database.stream(make, _take_documents) as pages:
             yield pages, released[0]
@@ -188,7 +185,7 @@ class SqliteRecordStore(Runner, RecordStore):
             compiled = compile_aggregate(query, dialect, rolled, has_totals=has_totals)
             scope = None if rolled is None else rolled.scope
             made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
-            return to_query(compiled.statement)
+            return compiled.statement.to_query()
 
         with noticing_overflow():
             async with self._database.stream(make, fold) as pages:
@@ -196,6 +193,29 @@ class SqliteRecordStore(Runner, RecordStore):
                     pass
         folding, released, scope = made[0]
         return Sums(await asyncio.to_thread(folding.result), released, scope)
+
+
+def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
+    """Return the next rows of an aggregate's statement.
+
+    Raises:
+        Overflow: a sum did not fit 64 bits.
+    """
+    page: Page[Row] = take_page(cursor, _SUMS_AT_ONCE)
+    if any(float in map(type, row) for row in page.rows):
+        raise Overflow
+    return page
+
+
+@contextmanager
+def noticing_overflow() -> Generator[None, None, None]:
+    """Turn SQLite's "integer overflow" error within the context into :class:`Overflow`."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if str(error) != "integer overflow":
+            raise
+        raise Overflow from error
 
 
 def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
@@ -208,7 +228,7 @@ def _compile(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     few, times = False, other_times(query)
     if times is not None:  # an index on the time that is not the order's may find few records
         count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
-        ((found,),) = connection.execute(*to_query(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
+        ((found,),) = connection.execute(*Sql(count, (*times.parameters, FEW_TO_SORT)).to_query()).fetchall()
         few = found < FEW_TO_SORT
     return compile_query(query, SqliteDialect(), few=few)
 

@@ -4,7 +4,7 @@
 * :mod:`overview`, :mod:`usage`, :mod:`jobs`, :mod:`operations`, :mod:`panels`, :mod:`manual`: the pages and their
   actions; :mod:`login`: logins.
 * :mod:`query_string`: the URLs of views.
-* :mod:`figures`: reports over the records that a visitor may see; :mod:`charts`: SVG; :mod:`numbers`: formatting.
+* :mod:`figures`: reports over the records that a visitor may see; :mod:`charts`: SVG.
 * :mod:`rendering` and ``static``: templates, headers, navigation, forms, style sheets and an optional script.
 """
 

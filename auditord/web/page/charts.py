@@ -16,11 +16,10 @@ from typing import Final
 import msgspec
 from markupsafe import escape
 
-from auditord.web.page.numbers import compact
-
 WIDTH: Final = 960
 
 _TICKS: Final = 5
+_STEPS: Final = ((Fraction(10**9), "G"), (Fraction(10**6), "M"), (Fraction(10**3), "k"))
 _NICE: Final = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5), Fraction(10))
 
 
@@ -402,3 +401,12 @@ def replace_variables(rules: str) -> str:
     variables, _, used = rest.partition("}")
     values = dict(re.findall(r"--(\w+): (#\w+);", variables))
     return before + re.sub(r"var\(--(\w+)\)", lambda found: values[found[1]], used)
+
+
+def compact(value: float) -> str:
+    """Return a number in few characters, for axes: 12.5 k."""
+    exact = Fraction(value).limit_denominator(10**6)
+    for size, letter in _STEPS:
+        if abs(exact) >= size:
+            return f"{float(exact / size):.3g} {letter}"
+    return f"{float(exact):.3g}"

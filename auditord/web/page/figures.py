@@ -15,6 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
+from auditord.reporting.measures import with_unit
 from auditord.reporting.periods import (
     FIRST_DAY,
     LAST_DAY,
@@ -26,7 +27,7 @@ from auditord.reporting.periods import (
 )
 from auditord.reporting.pledges import Pledge, Scope
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condense, make_report, part_of
+from auditord.reporting.report import TimeAxis, condense, lay_out, make_report
 from auditord.reporting.writing import Gathering, Grid
 from auditord.store.rollups.cells import CellSet
 from auditord.store.rollups.scope import scope_of
@@ -34,7 +35,6 @@ from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import FEW_GROUPS, MANY_GROUPS, MOST_CELLS, MOST_ROWS
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
-from auditord.web.page.numbers import begin_of_bin, format_change, format_figure, with_unit
 from auditord.web.page.query_string import ALL_TIME, NO_BIN, USAGE, View
 from auditord.web.places import Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
@@ -98,7 +98,7 @@ class Figures(msgspec.Struct, frozen=True):
             return view
         among = view.where(now.tzinfo or UTC)
         query = Question((MEASURES["jobs"],), filters=view.filters, keys=self.keys, among=among).query()
-        async with self.places.few(client_key(request), self._sums(request), query) as found:
+        async with self.places.few(*self._asker(request), query) as found:
             stops = [moment for each in found.groups for moment in (each.first_stop, each.last_stop)] or [now]
         try:
             first, last = (check_day(moment.astimezone(now.tzinfo)).date() for moment in (min(stops), max(stops)))
@@ -119,33 +119,32 @@ class Figures(msgspec.Struct, frozen=True):
         if question.bin is None or question.by in {None, SIZE} or question.counts_users:
             return await self._whole(request, question)
         with suppress(TooManyGroups):
-            async with self.places.few(client_key(request), self._sums(request), question.query()) as found:
-                return await self.places.run(lambda: make_report(question, found))
+            async with self.places.few(*self._asker(request), question.query()) as found:
+                return await self.places.run(partial(make_report, question, found))
         return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
-        def make(found: Aggregates) -> Report:
-            report = make_report(question, found)
-            return report.shorten(MOST_ROWS) if question.bin is None else report
-
-        opened = self.places.sum_up(client_key(request), self._sums(request), question.query())
+        opened = self.places.sum_up(*self._asker(request), question.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
                 raise _too_many_rows() from error
-            return await self.places.run(lambda: make(found))
+            most = MOST_ROWS if question.bin is None else None
+            return await self.places.run(partial(make_report, question, found, most))
 
-    def _sums(self, request: web.BaseRequest) -> Aggregate:
+    def _asker(self, request: web.BaseRequest) -> tuple[str, Aggregate]:
+        """Return the name of the request's sender for reading places, and the function that sums up for them."""
+        who = client_key(request)
         if not self.of_lake:
-            return self.records(request).aggregate
+            return who, self.records(request).aggregate
         records = self.lake.records(request)
 
         async def aggregate(query: AggregateQuery) -> Aggregates:
             with self.lake.faults():
                 return await records.aggregate(query)
 
-        return aggregate
+        return who, aggregate
 
     @asynccontextmanager
     async def gather(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
@@ -157,10 +156,10 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
-        who, gathering, bins = client_key(request), Gathering(question), bins_of(question, self.now(question.zone))
+        (who, sum_up), gathering, bins = self._asker(request), Gathering(question), bins_of(question, self.clock())
         async with self.places.growing(who) as place:
             try:
-                found = await place.sum_up(self._sums(request), replace(question, bin=None).query())
+                found = await place.sum_up(sum_up, replace(question, bin=None).query())
             except TooManyGroups as error:
                 raise _too_many_rows() from error
             rows = len({group.key[: len(question.groups)] for group in found.groups}) or 1
@@ -178,7 +177,7 @@ class Figures(msgspec.Struct, frozen=True):
                 # Each row may have two groups: with and without CPU time.
                 most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
                 try:
-                    found = await self._sums(request)(replace(part.query(), most_groups=most))
+                    found = await sum_up(replace(part.query(), most_groups=most))
                 except TooManyGroups as error:
                     if count == 1:
                         raise _too_many_rows() from error
@@ -237,7 +236,7 @@ class Figures(msgspec.Struct, frozen=True):
         totals = await self._whole(request, replace(question, by=None, then=None))
         return rows, condense(rows, chosen, totals, most)
 
-    async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
+    async def former(self, request: web.BaseRequest, question: Question, now: datetime) -> Sequence[tuple[str, Report]]:
         """Return reports of the previous period and of the same period a year ago, each with its name.
 
         If the question's period is not over, these periods end at the same point. They have no groups and no bins. An
@@ -245,13 +244,13 @@ class Figures(msgspec.Struct, frozen=True):
         """
         if (window := question.window) is None:
             return ()
-        now, year = self.now(question.zone), year_before(window)
-        previous = previous_period(window)
-        windows = [("Previous period", "Same days of the previous period", previous)] if previous != year else []
-        windows.append(("A year before", "Same days a year before", year))
+        previous, year = previous_period(window), year_before(window)
+        windows = [("A year before", "Same days a year before", year, up_to_same_day(year, window, now))]
+        if previous != year:
+            so_far = up_to_same_day(previous, window, now)
+            windows.insert(0, ("Previous period", "Same days of the previous period", previous, so_far))
         found: list[tuple[str, Report]] = []
-        for name, name_so_far, former in windows:
-            part = up_to_same_day(former, window, now)
+        for name, name_so_far, former, part in windows:
             report = await self.report(request, replace(question, by=None, then=None, bin=None, window=part))
             if former != year or report.rows:
                 found.append((name if part == former else name_so_far, report))
@@ -280,15 +279,9 @@ class Figures(msgspec.Struct, frozen=True):
         """The available measures. Those of CO2 need a configured intensity."""
         return [each for each in MEASURES.values() if self.co2_per_kwh is not None or not each.needs_intensity]
 
-    def axis(self, report: Report) -> Sequence[date]:
+    def axis(self, report: Report) -> TimeAxis:
         """Return every bin of the report's window up to the present, with or without records."""
-        return bins_of(report.question, self.now(), report.bins)
-
-    def describe_partial_bins(self, report: Report) -> str | None:
-        """Return the names of the partial (hatched) bins as text; None if there are none."""
-        bins, question = self.axis(report), report.question
-        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
-        return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
+        return lay_out(report.question, bins_of(report.question, self.clock(), report.bins))
 
     def pledges_for(self, request: web.BaseRequest, question: Question) -> Sequence[Pledge]:
         """Return the pledges that may be compared with a question's figures.
@@ -327,11 +320,10 @@ def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Se
     return bins
 
 
-def name_of_bin(begin: date, question: Question) -> str:
-    """Return the name of a bin; if the report covers only part of it, with the days covered."""
-    name = begin.isoformat() if question.bin is None else begin_of_bin(begin, question.bin)
-    part = part_of(question, begin)
-    return name if part is None else f"{name}, {part.text()}"
+def describe_partial_bins(axis: TimeAxis) -> str | None:
+    """Return the names of the partial (hatched) bins as text; None if there are none."""
+    names = [axis.titles[at] for at in axis.partial]
+    return f"Incomplete (hatched bars, hollow dots): {'; '.join(names)}." if names else None
 
 
 def _part(question: Question, bins: Sequence[date], first: int, end: int) -> Question:
@@ -359,18 +351,14 @@ def _check_cells(rows: int, bins: int) -> None:
 
 def compare(report: Report, former: Sequence[tuple[str, Report]], at: int = 0) -> list[tuple[str, str | None]]:
     """Return for each former report the text of its figure, and the change from it to the present figure."""
-    measure, found = report.question.measures[at], list[tuple[str, str | None]]()
-    for name, each in former:
-        figure = with_unit(format_figure(each.total[at], measure.unit), measure.unit)
-        difference = None if measure.ratio else format_change(change(report.total[at], each.total[at]))
-        found.append((f"{name}: {figure}", difference))
-    return found
-
-
-def change(present: Figure, former: Figure) -> Fraction | None:
-    """Return the change in percent; None if there is nothing to compare with."""
-    before, after = former.value, present.value
-    return None if not before or after is None else 100 * (after - before) / before
+    measure, present = report.question.measures[at], report.total[at]
+    return [
+        (
+            f"{name}: {with_unit(each.total[at].format(measure.unit), measure.unit)}",
+            None if measure.ratio else present.format_change(each.total[at]),
+        )
+        for name, each in former
+    ]
 
 
 _RANKED: Final = 20
@@ -381,9 +369,7 @@ class Charts(msgspec.Struct, frozen=True):
 
     path: Callable[[str], str]
 
-    def chart(
-        self, report: Report, view: View, bins: Sequence[date], pledge: Sequence[float | None] = ()
-    ) -> Picture | None:
+    def chart(self, report: Report, view: View, bins: TimeAxis, pledge: Sequence[float | None] = ()) -> Picture | None:
         """Return the chart of the view; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
         if unit is None:
@@ -391,7 +377,7 @@ class Charts(msgspec.Struct, frozen=True):
             for row in report.rows[:_RANKED]:
                 name, value = row.name or "All", row.total[0].value
                 link = view.link_of_row(report.question, row.labels)
-                figure, size = format_figure(row.total[0], measure.unit), nearest_float(value or Fraction(0))
+                figure, size = row.total[0].format(measure.unit), nearest_float(value or Fraction(0))
                 ranked.append(
                     (name, figure, Mark(size, f"{name}: {figure} {measure.unit}".strip(), link and self.path(link)))
                 )
@@ -402,21 +388,16 @@ class Charts(msgspec.Struct, frozen=True):
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
-        ends = [unit.next_first_day(begin) for begin in bins]
-        axis = Axis(
-            [begin_of_bin(begin, unit) for begin in bins],
-            [] if unit is CalendarUnit.DAY else [self.path(zoom(view, *span)) for span in zip(bins, ends, strict=True)],
-            [begin.isoformat() for begin in (*bins, *ends[-1:])],
-            measure.unit,
-            _partial_places(report, bins),
-        )
+        links: list[str] = []
+        if unit is not CalendarUnit.DAY:
+            links += [self.path(zoom(view, *span)) for span in zip(bins.begins, bins.ends, strict=True)]
+        days = [day.isoformat() for day in (*bins.begins, *bins.ends[-1:])]
+        axis = Axis(bins.labels, links, days, measure.unit, bins.partial)
         return draw(measure.title, axis, self.series(report, view, bins), pledge)
 
-    def bars(self, title: str, report: Report, view: View, bins: Sequence[date]) -> Picture | None:
+    def bars(self, title: str, report: Report, view: View, bins: TimeAxis) -> Picture | None:
         """Return the bars of a report with bins; the axis has no links."""
-        unit, unit_of_values = report.question.bin or CalendarUnit.DAY, report.question.measures[0].unit
-        labels = [begin_of_bin(begin, unit) for begin in bins]
-        axis = Axis(labels, unit=unit_of_values, partial=_partial_places(report, bins))
+        axis = Axis(bins.labels, unit=report.question.measures[0].unit, partial=bins.partial)
         return charts.bars(title, axis, self.series(report, view, bins))
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
@@ -425,22 +406,21 @@ class Charts(msgspec.Struct, frozen=True):
         found = [(row.name or "All", row, at) for at, row in enumerate(rows)]
         return found if rest is None else [*found, (f"{count} more", rest, OTHERS)]
 
-    def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
+    def series(self, report: Report, view: View, bins: TimeAxis) -> list[Series]:
         """Return the rows as series whose marks link to their records."""
         measure, spans = report.question.measures[0], _spans(report, bins)
-        labels = {begin: name_of_bin(begin, report.question) for begin in bins}
         made: list[Series] = []
         for name, row, colour in self.rows(report):
             has_links = colour != OTHERS and view.source != LAKE
             url = self._records(view.of_row(report.question, row.labels)) if has_links else None
             marks: list[Mark] = []
-            for begin, label in labels.items():
-                figure = row.cells[begin][0] if begin in row.cells else None
-                if figure is None or not (value := figure.value):
+            cells = [row.cells.get(begin) for begin in bins.begins]
+            for cell, label, span in zip(cells, bins.titles, spans, strict=True):
+                if cell is None or not (value := cell[0].value):
                     marks.append(_GAP)
                     continue
-                title = f"{name}, {label}: {format_figure(figure, measure.unit)} {measure.unit}".rstrip()
-                marks.append(Mark(nearest_float(value), title, None if url is None else url + spans[begin]))
+                title = f"{name}, {label}: {cell[0].format(measure.unit)} {measure.unit}".rstrip()
+                marks.append(Mark(nearest_float(value), title, None if url is None else url + span))
             made.append(Series(name, colour, marks))
         return made
 
@@ -451,35 +431,28 @@ class Charts(msgspec.Struct, frozen=True):
         url = self.path(view.jobs(**{"period": None, "from": None, "to": None}))
         return f"{url}&" if "?" in url else f"{url}?"
 
-    def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
+    def _days(self, report: Report, view: View, bins: TimeAxis) -> Mapping[date, Mark]:
         unit, found = report.question.measures[0].unit, dict[date, Mark]()
-        url, spans = self._records(view) or "", _spans(report, bins)
-        for day in bins:
+        url = self._records(view) or ""
+        for day, span in zip(bins.begins, _spans(report, bins), strict=True):
             cell = report.totals.get(day)
             value = None if cell is None else cell[0].value
-            figure = format_figure(cell[0], unit) if cell is not None else "0"
-            link = url + spans[day] if value and view.source != LAKE else None
+            figure = cell[0].format(unit) if cell is not None else "0"
+            link = url + span if value and view.source != LAKE else None
             found[day] = Mark(
                 None if value is None else nearest_float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
             )
         return found
 
 
-def _partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
-    """Return the places of the bins that a report covers only in part."""
-    return [at for at, begin in enumerate(bins) if part_of(report.question, begin) is not None]
-
-
-def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
+def _spans(report: Report, bins: TimeAxis) -> Sequence[str]:
     """Return for each bin its days within the report's window, as parameters of the list of records."""
-    unit, window = report.question.bin, report.question.window
-    if unit is None or window is None:
-        return {}
-    start, stop = window.start.date(), window.stop.date()
-    return {
-        begin: f"from={max(begin, start)}&to={min(unit.next_first_day(begin), stop) - timedelta(days=1)}"
-        for begin in bins
-    }
+    window = report.question.window
+    start, stop = (date.min, date.max) if window is None else (window.start.date(), window.stop.date())
+    return [
+        f"from={max(begin, start)}&to={min(end, stop) - timedelta(days=1)}"
+        for begin, end in zip(bins.begins, bins.ends, strict=True)
+    ]
 
 
 def zoom(view: View, first: date, end: date, unit: str | None = None) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from auditord.actions import Closing, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
-from auditord.reporting.measures import CORES, CPU_TIME, PEAK
+from auditord.reporting.measures import CORES, CPU_TIME, NOTHING, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store.store import RecordStore
@@ -26,7 +26,6 @@ from auditord.web.api.records import Listing, cursor
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.figures import Figures
 from auditord.web.page.files import LIST_FORMS
-from auditord.web.page.numbers import NOTHING, format_figure
 from auditord.web.page.query_string import (
     ALL_TIME,
     FILTERS,
@@ -265,7 +264,7 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by 
         "runtime": record.runtime,
         **{name: None if each is None else f"{each:.2f}".rstrip("0").rstrip(".") for name, each in amounts.items()},
         **{
-            name: NOTHING if (figure := figures[name]) is None else format_figure(figure, unit)
+            name: NOTHING if (figure := figures[name]) is None else figure.format(unit)
             for name, unit in (("core_hours", "core h"), ("efficiency", "%"))
         },
     }

@@ -15,13 +15,12 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, Question, Report
-from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK, UNKNOWN
+from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK, UNKNOWN, percent
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, explain_empty, has_implausible, remarks, zero
 from auditord.web.api.status import StatusHandlers
-from auditord.web.page.figures import Charts, Figures, change, compare
+from auditord.web.page.figures import Charts, Figures, compare, describe_partial_bins
 from auditord.web.page.jobs import job_row
-from auditord.web.page.numbers import format_change, format_figure, percent
 from auditord.web.page.query_string import (
     ALL_TIME,
     USAGE,
@@ -87,8 +86,8 @@ class OverviewPage(msgspec.Struct, frozen=True):
                     {
                         "title": of_cpus.title,
                         "unit": of_cpus.unit,
-                        "value": format_figure(_ratio(efficiency.totals.get(this.start.date())), of_cpus.unit),
-                        "last": format_figure(_ratio(efficiency.totals.get(last.start.date())), of_cpus.unit),
+                        "value": _ratio(efficiency.totals.get(this.start.date())).format(of_cpus.unit),
+                        "last": _ratio(efficiency.totals.get(last.start.date())).format(of_cpus.unit),
                         "change": None,
                         "note": "of jobs with a known CPU time",
                     },
@@ -132,15 +131,14 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
     for at, measure in enumerate(report.question.measures):
         if measure.name == "gpu-hours" and not (present[at].value or whole[at].value):
             continue
-        difference = change(present[at], as_far[at])
         cards.append(
             {
                 "title": measure.title,
                 "unit": measure.unit,
-                "value": format_figure(present[at], measure.unit),
-                "last": format_figure(whole[at], measure.unit),
+                "value": present[at].format(measure.unit),
+                "last": whole[at].format(measure.unit),
                 "note": None,
-                "change": format_change(difference),
+                "change": present[at].format_change(as_far[at]),
             }
         )
     return cards
@@ -165,9 +163,9 @@ def _top(
                 {
                     "label": row.label,
                     "link": _THIS_MONTH.narrow(name, row.label, report.question.keys).url(USAGE),
-                    "core_hours": format_figure(row.total[0], "core h"),
-                    "jobs": format_figure(row.total[1]),
-                    "efficiency": None if efficiency is None else format_figure(_ratio(efficiency.get(row.label)), "%"),
+                    "core_hours": row.total[0].format("core h"),
+                    "jobs": row.total[1].format(),
+                    "efficiency": None if efficiency is None else _ratio(efficiency.get(row.label)).format("%"),
                     "share": None if whole is None else percent(100 * value / total if total else None),
                 }
             )
@@ -213,12 +211,13 @@ class MyPage(msgspec.Struct, frozen=True):
             measures=tuple(MEASURES[name] for name in _SHOWN),
         )
         report = await self.figures.report(request, question)
-        former = await self.figures.former(request, question) if view.span is None else ()
+        former = await self.figures.former(request, question, now) if view.span is None else ()
         latest = RecordQuery(question.where(), Order(SortField.STOP, descending=True), LOOKED_AT)
         records = await self.figures.read(request, latest)
         user, offered = principal.user, await self.suggestions.offer(request)
 
         def make() -> web.Response:
+            axis = self.figures.axis(report)
             values = {
                 **form_of(pieces, now.tzinfo or UTC),
                 "user": user,
@@ -230,15 +229,13 @@ class MyPage(msgspec.Struct, frozen=True):
                     {
                         "title": measure.title,
                         "unit": measure.unit,
-                        "value": format_figure(report.total[at], measure.unit),
+                        "value": report.total[at].format(measure.unit),
                         "compared": compare(report, former, at),
                     }
                     for at, measure in enumerate(question.measures)
                 ],
-                "chart": None
-                if question.bin is None
-                else self.charts.bars("My core hours", report, view, self.figures.axis(report)),
-                "partial": self.figures.describe_partial_bins(report),
+                "chart": None if question.bin is None else self.charts.bars("My core hours", report, view, axis),
+                "partial": describe_partial_bins(axis),
                 "empty": explain_empty(report, is_filtered=asked.is_filtered),
                 "worst": self._worst(records),
                 "looked_at": LOOKED_AT,
@@ -266,8 +263,8 @@ class MyPage(msgspec.Struct, frozen=True):
             rows.append(
                 {
                     **job_row(record, self.figures.keys),
-                    "idle": format_figure(Figure(idle), "core h"),
-                    "memory": " / ".join([format_figure(each, "GiB") for each in memory]),
+                    "idle": Figure(idle).format("core h"),
+                    "memory": " / ".join([each.format("GiB") for each in memory]),
                 }
             )
         return rows

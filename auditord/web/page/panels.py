@@ -12,12 +12,11 @@ import msgspec
 from aiohttp import web
 
 from auditord.contexts.plugins import HostPanelContext, PanelInstance, Panels
-from auditord.reporting.writing import text
+from auditord.reporting.measures import NOTHING, digits_of, text
 from auditord.web.page.charts import Axis, Mark, Picture, bars, lines
 from auditord.web.page.charts import Series as Drawn
 from auditord.web.page.figures import Figures
-from auditord.web.page.numbers import NOTHING, digits_of, instant
-from auditord.web.page.rendering import Renderer, Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, instant, may
 from auditord.web.requests import client_key, principal_of
 from auditord_hookspecs import (
     AggregateQuery,

@@ -28,7 +28,7 @@ from auditord.web.api.records import Listing, read_listing, read_where
 from auditord.web.limits import MOST_BINS, MOST_ROWS
 from auditord.web.record_query import InvalidQuery, about, parse_query_string
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Comparison, Condition, SortField, Window
+from auditord_hookspecs.query import AllOf, Comparison, Condition, SortField, Window
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.vocabulary import OUTCOME, QUANTITIES, JobOutcome
 from auditord_hookspecs.zones import zone_name, zone_named
@@ -161,14 +161,13 @@ class View(msgspec.Struct, frozen=True):
             raise InvalidQuery("the period ends before it begins", "to")
         return Window(begin, end)
 
-    def unit(self, now: datetime) -> CalendarUnit | None:
-        """Return the unit of the time axis; None for no bins.
+    def unit(self, window: Window) -> CalendarUnit | None:
+        """Return the unit of the time axis of a period; None for no bins.
 
         Raises:
             InvalidQuery: the period has too many bins of this unit.
         """
-        name, window = self.given.get("bin", AUTOMATIC), self.window(now)
-        name = CalendarUnit.DAY.value if self.chart == DAYS else name
+        name = CalendarUnit.DAY.value if self.chart == DAYS else self.given.get("bin", AUTOMATIC)
         length = window.stop - window.start
         if name == AUTOMATIC:
             return next((unit for unit, longest in _AUTOMATIC.items() if length <= longest), CalendarUnit.YEAR)
@@ -185,7 +184,7 @@ class View(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the API would refuse the filters too.
         """
-        return read_where(self.query(zone))
+        return read_where(self.query(zone)) if self.conditions else AllOf()
 
     def query(self, zone: tzinfo) -> str:
         """Return the filters of the API as a query string, in which every time has a zone."""
@@ -200,11 +199,12 @@ class View(msgspec.Struct, frozen=True):
         if any(_key(piece) == "open" and value_of(piece) == "true" for piece in self.conditions):
             raise InvalidQuery("usage is of finished jobs: remove the filter 'open', or list the open jobs", "open")
         by, then, *_ = (*self.groups, None, None)
+        window = self.window(now)
         return Question(
             (self.measure,),
             by,
-            self.unit(now),
-            self.window(now),
+            self.unit(window),
+            window,
             self.filters,
             self.score,
             keys,

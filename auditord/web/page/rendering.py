@@ -13,7 +13,7 @@ import gzip
 import logging
 import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from hashlib import sha256
 from http import HTTPStatus
@@ -27,10 +27,10 @@ from aiohttp import HttpVersion11, web
 from markupsafe import Markup
 
 from auditord.config.page import UiSection
+from auditord.reporting.measures import NOTHING, with_unit
 from auditord.web.access.sessions import Sessions
 from auditord.web.answers import NOT_FOUND
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.page import numbers
 from auditord.web.page.charts import Sheet, replace_variables
 from auditord.web.problems import Refused
 from auditord.web.requests import path_for_logs, principal_of, read_body, read_target
@@ -202,7 +202,7 @@ class Renderer:
         return self.path(self._assets.names[name])
 
     def _ago(self, moment: datetime | None) -> str:
-        return numbers.ago(moment, self._now())
+        return ago(moment, self._now())
 
     @cached_property
     def _environment(self) -> "Environment":
@@ -215,8 +215,8 @@ class Renderer:
         )
 
         @pass_context
-        def instant(values: "Context", moment: datetime | None) -> str:
-            return numbers.instant(moment, zone_named(values["zone"]))
+        def local_instant(values: "Context", moment: datetime | None) -> str:
+            return instant(moment, zone_named(values["zone"]))
 
         environment = Environment(
             loader=PackageLoader("auditord.web.page"),
@@ -227,14 +227,51 @@ class Renderer:
             auto_reload=False,
         )
         filters: dict[str, Any] = {  # Any: functions with any arguments
-            "instant": instant,
-            "duration": numbers.duration,
-            "with_unit": numbers.with_unit,
+            "instant": local_instant,
+            "duration": duration,
+            "with_unit": with_unit,
             "html": Markup,  # of the manual, see auditord.manual.html
             "ago": self._ago,
         }
         environment.filters.update(filters)
         return environment
+
+
+_AGES: Final = (
+    (timedelta(days=2), timedelta(days=1), "d"),
+    (timedelta(hours=2), timedelta(hours=1), "h"),
+    (timedelta(minutes=2), timedelta(minutes=1), "min"),
+)
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """Return an instant relative to ``now``: 5 min ago, in 3 h."""
+    if moment is None:
+        return NOTHING
+    distance = now - moment
+    known = ((size, letters) for least, size, letters in _AGES if abs(distance) >= least)
+    size, letters = next(known, (timedelta(seconds=1), "s"))
+    words = f"{abs(distance) // size} {letters}"
+    return f"{words} ago" if distance >= timedelta(0) else f"in {words}"
+
+
+def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:
+    """Return an instant to the second, in a time zone; in UTC if the zone has it in year 0 or 10000."""
+    if moment is None:
+        return NOTHING
+    try:
+        return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
+        return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration(seconds: int | None) -> str:
+    """Return a length of time: 3 d 04:05:06."""
+    if seconds is None:
+        return NOTHING
+    days, rest = divmod(abs(seconds), 86_400)
+    clock = f"{rest // 3_600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return ("-" if seconds < 0 else "") + (f"{days} d {clock}" if days else clock)
 
 
 FIGURES: Final = "<!-- figures -->"

@@ -14,19 +14,19 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from auditord.client.aggregates import target
+from auditord.client.query_string import aggregates_target
 from auditord.reporting import Figure, Question, Report, Row
+from auditord.reporting.measures import percent, with_unit
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, remark_on_pledges, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, compare_with_pledges, remark_on_pledges, sum_pledges
 from auditord.reporting.questions import SIZE
-from auditord.reporting.report import explain_empty, has_implausible, missing_labels, remarks
+from auditord.reporting.report import TimeAxis, explain_empty, has_implausible, missing_labels, remarks
 from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.limits import MOST_ROWS
 from auditord.web.page.charts import Picture
-from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, moves, name_of_bin
+from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compare, describe_partial_bins, moves
 from auditord.web.page.files import FileWriter, file_headers
-from auditord.web.page.numbers import format_figure, percent, with_unit
 from auditord.web.page.query_string import (
     ALL_TIME,
     AUTOMATIC,
@@ -50,7 +50,7 @@ from auditord.web.requests import principal_of, read_target
 from auditord.web.streams import Chunks, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
-from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
+from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name, zone_named
 
 FORMS: Final[Mapping[str, str]] = {"csv": "CSV", "xlsx": "XLSX", "json": "JSON", "parquet": "Parquet", "svg": "SVG"}
 """The file formats and their names."""
@@ -100,17 +100,16 @@ class UsageFiles(msgspec.Struct, frozen=True):
             async with aclosing(pages):
                 yield pages
 
-    def chart(self, report: Report, view: View, pledges: Sequence[Pledge]) -> Picture | None:
+    def chart(self, report: Report, view: View, axis: TimeAxis, pledges: Sequence[Pledge]) -> Picture | None:
         """Draw the chart of a report, with the pledge for each bin as a line."""
-        bins, unit, window = self.figures.axis(report), report.question.bin, report.question.window
-        line: list[float | None] = []
-        if unit is not None and window is not None and pledges:
-            for begin in bins:
-                first, end = max(begin, window.start.date()), min(unit.next_first_day(begin), window.stop.date())
-                start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
+        window, line = report.question.window, list[float | None]()
+        if window is not None and pledges:
+            for begin, end in zip(axis.begins, axis.ends, strict=True):
+                days = max(begin, window.start.date()), min(end, window.stop.date())
+                start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in days)
                 amount = sum_pledges(pledges, report.question, Window(start, stop))
                 line.append(None if amount is None else float(amount))
-        return self.charts.chart(report, view, bins, line if any(line) else ())
+        return self.charts.chart(report, view, axis, line if any(line) else ())
 
     def days(self, window: Window) -> str:
         """Return the first and last day of a window as text."""
@@ -123,26 +122,27 @@ class UsageFiles(msgspec.Struct, frozen=True):
         pledge = None if window is None else sum_pledges(pledges, question, window)
         if pledge is None:
             return None
-        unit, used = question.measures[0].unit, use_of_pledge(pledges, question, (), report.total[0])
-        value = with_unit(format_figure(Figure(pledge), unit), unit)
+        unit, (used,) = question.measures[0].unit, compare_with_pledges(pledges, question, [report.whole])
+        value = with_unit(Figure(pledge).format(unit), unit)
         return f"{percent(used)} % of the pledge of {value}"
 
     def _sheet(self, report: Report, view: View, pledges: Sequence[Pledge]) -> str:
         """Return the chart with all texts that a reader needs without the page around it."""
-        chart, measure = self.chart(report, view, pledges), view.measure
+        axis, measure = self.figures.axis(report), view.measure
+        chart = self.chart(report, view, axis, pledges)
         unit, window = report.question.bin, report.question.window
         title = [f"{measure.title} ({view.score})" if measure.scored else measure.title]
         if view.groups and view.chart != DAYS:  # a heat map sums all rows
             title.append(f"by {' and '.join([GROUPS.get(name, name) for name in view.groups])}")
         title += [] if unit is None else [f"per {unit.value}"]
 
-        total = with_unit(format_figure(report.total[0], measure.unit), measure.unit)
+        total = with_unit(report.total[0].format(measure.unit), measure.unit)
         given = [f"{name}={quote_plus(value)}" for name, value in view.filters]
         filters = [each.text for each in chips([*given, *view.conditions])]
         lines = [
             "" if window is None else f"{self.days(window)} · {report.question.zone}",
             " · ".join(filter(None, [total, *filters, self.describe_pledge(report, pledges)])),
-            None if chart is None else self.figures.describe_partial_bins(report),
+            None if chart is None else describe_partial_bins(axis),
             remark_on_pledges(pledges, report.question),
             explain_empty(report, is_filtered=view.is_filtered) if chart is None else None,
         ]
@@ -195,25 +195,32 @@ class UsagePage(msgspec.Struct, frozen=True):
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": (*PERIODS, ALL_TIME),
-            **self._offer(self.suggestions.read_kept(request), view),
             "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
             "charts": CHARTS,
             "sources": figures.lake.names,
         }
         navigation = self.visitors.navigation(request, PATH)
-        known = form  # the form without what only a query can tell
-        request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**known, "is_frame": True}, navigation))
-        form = {**form, **self._offer(await self.suggestions.offer(request), view)}
+
+        def make_frame() -> web.Response:  # without what only a query can tell
+            kept = self._offer(self.suggestions.read_kept(request), view)
+            return self.renderer.answer("usage.html", {**form, **kept, "is_frame": True}, navigation)
+
+        request[FRAME] = Frame(make_frame)
+        offered = await self.suggestions.offer(request)
         view = await figures.settle(request, view, now)
-        question, window = figures.question(view, now), view.window(now)
+        question = figures.question(view, now)
         report, drawn = await self._reports(request, view, figures, question)
-        former = await figures.former(request, question) if is_settled else ()
+        former = await figures.former(request, question, now) if is_settled else ()
         implausible = replace(view, conditions=tuple(dict.fromkeys([*view.conditions, "implausible=true"])))
         pledges, whole = figures.pledges_for(request, question), await figures.whole(request, report)
         is_known = principal_of(request) is not None
 
         def make() -> web.Response:
-            labels = ", ".join(sorted(form["offered"].labels))
+            measure, is_heat_map = question.measures[0], view.chart == DAYS
+            address = self.renderer.url(request, "")
+            api = f"{address}{aggregates_target(question.query(), view.source)}"
+            axis = self.figures.axis(drawn)
+            labels = ", ".join(sorted(offered.labels))
             known = f"; recorded labels are {labels}" if labels else ""
             told = [f"None of these records has the label {key}{known}" for key in missing_labels(report)]
             if report.total[0].value is not None:
@@ -221,25 +228,24 @@ class UsagePage(msgspec.Struct, frozen=True):
             pledged = remark_on_pledges(pledges, question, [row.labels for row in report.rows])
             values = {
                 **form,
-                "total": format_figure(report.total[0], view.measure.unit),
+                **self._offer(offered, view),
+                "total": report.total[0].format(measure.unit),
                 "compared": compare(report, former),
                 "implausible": implausible.jobs() if has_implausible(report) else None,
                 "remarks": told if pledged is None else [*told, pledged],
                 "empty": explain_empty(report, is_filtered=view.is_filtered),
                 "pledge": self.files.describe_pledge(report, pledges),
-                "chart": self.files.chart(drawn, view, pledges),
-                "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
-                "partial": self.figures.describe_partial_bins(drawn),
-                "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                "moves": moves(view, window, now.date()),
-                "table": self._table(report, view, pledges, whole),
+                "chart": self.files.chart(drawn, view, axis, pledges),
+                "legend": [] if is_heat_map else self.files.charts.rows(drawn),
+                "partial": describe_partial_bins(axis),
+                "has_bins": not is_heat_map and drawn.question.bin is not None,
+                "moves": moves(view, view.window(now), now.date()),
+                "table": self._table(report, view, axis, pledges, whole),
                 "forms": [(FORMS[form], view.url(f"{PATH}.{form}")) for form in OFFERED],
                 "picture": view.url(f"{PATH}.svg"),
                 "snapshot": report.snapshot,
-                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
-                "command": command(
-                    view, now, self.figures.zone, url=self.renderer.url(request, "") if is_known else None
-                ),
+                "curl": f"curl -g {quote(api)}",
+                "command": command(view, question, self.figures.zone, url=address if is_known else None),
                 "needs_token": is_known,
             }
             return self.renderer.answer("usage.html", values, navigation)
@@ -264,7 +270,7 @@ class UsagePage(msgspec.Struct, frozen=True):
         if view.chart == DAYS:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None, then=None))
-        bins = bins_of(question, figures.now(view.zone))
+        bins = bins_of(question, figures.clock())
         most = max(_top(view), MOST_COLOURS)
         if len(bins) > _most_columns(view) and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
@@ -275,11 +281,16 @@ class UsagePage(msgspec.Struct, frozen=True):
         return report, report
 
     def _table(
-        self, report: Report, view: View, pledges: Sequence[Pledge], everything: Figure | None
+        self,
+        report: Report,
+        view: View,
+        axis: TimeAxis,
+        pledges: Sequence[Pledge],
+        everything: Figure | None,
     ) -> Mapping[str, Any]:  # Any: read by the template
-        unit, measure = report.question.bin, report.question.measures[0]
-        every_bin = self.figures.axis(report)
-        bins = every_bin if len(every_bin) <= _most_columns(view) else ()
+        measure = report.question.measures[0]
+        if report.question.bin is None or len(axis.begins) > _most_columns(view):
+            axis = TimeAxis()
         rows, rest, count = report.largest(_top(view))
         question, blank = report.question, [""] * (len(report.question.groups) - 1)
         finer = {"site": "group", "group": "user", "outcome": "group"}.get("".join(question.groups[-1:]), "none")
@@ -287,34 +298,31 @@ class UsagePage(msgspec.Struct, frozen=True):
         total, like = None if everything is None else everything.value, report.total[0]
 
         def line(names: Sequence[str], row: Row, link: str | None, used: str) -> dict[str, Any]:  # Any: as above
-            found = [row.cells.get(begin) for begin in bins]
+            found = [row.cells.get(begin) for begin in axis.begins]
             share = None if not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
                 "names": names,
                 "link": link,
-                "cells": ["" if cell is None else format_figure(cell[0], measure.unit, like) for cell in found],
-                "total": format_figure(row.total[0], measure.unit, like),
+                "cells": ["" if cell is None else cell[0].format(measure.unit, like) for cell in found],
+                "total": row.total[0].format(measure.unit, like),
                 "share": percent(share),
                 "used": used,
                 "is_rest": row is rest,
             }
 
-        shown, has_pledges = list[dict[str, Any]](), False  # Any: as above
-        for row in rows:
+        shown = list[dict[str, Any]]()  # Any: as above
+        *used_by_rows, used_by_all = compare_with_pledges(pledges, question, [*rows, report.whole])
+        for row, used in zip(rows, used_by_rows, strict=True):
             link = view.link_of_row(question, row.labels, by=finer, then=None)
-            used = use_of_pledge(pledges, question, row.labels, row.total[0])
-            has_pledges = has_pledges or (used is not None and bool(row.labels))
             shown.append(line([each or "(none)" for each in row.labels] or ["All"], row, link, percent(used)))
         if rest is not None:
             shown.append(line([f"{count} more", *blank], rest, view.url(PATH, top=str(MOST_ROWS)), ""))
-        whole = Row((), report.totals, report.total)
-        used = use_of_pledge(pledges, question, (), report.total[0])
         return {
-            "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
+            "bins": axis.titles,
             "rows": shown,
             "groups": [GROUPS.get(name, name) for name in question.groups] or [""],
-            "total": line(["Total", *blank], whole, None, percent(used)),
-            "has_pledges": has_pledges,
+            "total": line(["Total", *blank], report.whole, None, percent(used_by_all)),
+            "has_pledges": bool(question.groups) and any(used is not None for used in used_by_rows),
             "share": None if everything is None else "Share %" if everything is report.total[0] else "Share of all %",
         }
 
@@ -329,27 +337,28 @@ def _most_columns(view: View) -> int:
     return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
-def command(view: View, now: datetime, zone: str = UTC_NAME, url: str | None = None) -> str:
+def command(view: View, question: Question, zone: str = UTC_NAME, url: str | None = None) -> str:
     """Return the shell command that prints the same report.
 
     Args:
         view: the view.
-        now: the current time in the zone of the view.
+        question: the question that the view answers.
         zone: the time zone of the page.
         url: the address of the daemon that is asked; None for the record store, whose reader sees all records.
     """
-    unit, window = view.unit(now), view.window(now)
-    words = ["auditord", "report", "usage", "--measure", view.measure.name]
-    by, then, *_ = (*view.groups, "none", "none")
-    words += ["--by", by, *(["--then", then] if then != "none" else [])]
-    words += ["--bin", NO_BIN if unit is None else unit.value]
-    words += ["--score", view.score] if view.measure.scored else []
-    span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
-    words += ["--period", view.period] if view.period in PERIODS else span
-    words += ["--source", view.source] if view.source == LAKE else []
-    words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
-    for key, value in view.filters:
+    measure, window, period = question.measures[0], question.window, view.period
+    words = ["auditord", "report", "usage", "--measure", measure.name, "--by", question.by or "none"]
+    words += [] if question.then is None else ["--then", question.then]
+    words += ["--bin", NO_BIN if question.bin is None else question.bin.value]
+    words += ["--score", question.score] if measure.scored else []
+    if period in PERIODS:
+        words += ["--period", period]
+    elif window is not None:
+        words += ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
+    words += ["--source", LAKE] if view.source == LAKE else []
+    words += [] if zone == question.zone == UTC_NAME else ["--timezone", question.zone]
+    for key, value in question.filters:
         words += ["--filter", f"{key}={value}"]
-    words += ["--where", view.query(now.tzinfo or UTC)] if view.conditions else []
+    words += ["--where", view.query(zone_named(question.zone))] if view.conditions else []
     words += [] if url is None else ["--url", url]
     return " ".join(map(quote, words))

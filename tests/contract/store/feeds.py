@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import anyio
 
+from auditord.store.dialects import Sql
 from auditord.store.feed import end_of_feed
-from auditord.store.sql import Sql
 from auditord.store.store import RecordStore
 from auditord.store.work import Work, execute
 from auditord_hookspecs import Entry

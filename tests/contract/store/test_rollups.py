@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.aggregates import NotRolledUp
+from auditord.store.dialects import Sql
 from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, join_keys
 from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rollups.upkeep import FoldingLimits
-from auditord.store.sql import Sql
 from auditord.store.store import RecordStore, Sums
 from auditord.store.work import Work, atomic, execute
 from auditord_hookspecs import (

@@ -22,7 +22,7 @@ from auditord.lake.positions import POSITIONS
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
 from auditord.store.aggregates_sql import CompiledAggregate
-from auditord.store.sql import Sql
+from auditord.store.dialects import Sql
 from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue, RecordQuery
 from auditord_hookspecs.query import AllOf, MetaContains
 from tests.integration.lake.asked_lake import (

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from auditord.store import Duplicates, Provenance
+from auditord.store.dialects import Sql
 from auditord.store.opening import open_store
 from auditord.store.postgres.dialect import find_tied_stop, in_parts
-from auditord.store.sql import Sql
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.wire import decode_record

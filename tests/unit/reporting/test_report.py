@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
-from auditord.reporting.pledges import Pledge, Scope, remark_on_pledges, sum_pledges, use_of_pledge
+from auditord.reporting.pledges import Pledge, Scope, compare_with_pledges, remark_on_pledges, sum_pledges
 from auditord.reporting.questions import UnknownCo2
-from auditord.reporting.report import condense, make_report, part_of
+from auditord.reporting.report import condense, make_report, parts_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -140,10 +140,10 @@ def test_the_use_of_a_pledge_is_that_of_each_row() -> None:
         for group, power in (("atlas", 1), (None, 4))
     ]
     made = report("core-hours")
-    found = {row.label: use_of_pledge(pledges, made.question, row.labels, row.total[0]) for row in made.rows}
-    hours = 365 * 24
-    assert found == {"atlas": 100 * Fraction(41) / hours, "belle": None, None: None}
-    assert use_of_pledge(pledges, made.question, (), made.total[0]) == 100 * Fraction(48) / (4 * hours)
+    found, hours = compare_with_pledges(pledges, made.question, [*made.rows, made.whole]), 365 * 24
+    assert [row.label for row in made.rows] == ["atlas", "belle", None]
+    assert found == [100 * Fraction(41) / hours, None, None, 100 * Fraction(48) / (4 * hours)]
+    assert compare_with_pledges((), made.question, made.rows) == [None, None, None]
 
 
 def test_usage_of_days_without_their_pledge_is_not_compared() -> None:
@@ -154,18 +154,16 @@ def test_usage_of_days_without_their_pledge_is_not_compared() -> None:
     ended = [pledge("atlas", january, october), pledge("belle", january, end)]
     made = report("core-hours")
     rows = [row.labels for row in made.rows]
-    used = {row.label: use_of_pledge(ended, made.question, row.labels, row.total[0]) for row in made.rows}
-    assert used == {"atlas": None, "belle": 100 * Fraction(6) / (2 * 365 * 24), None: None}
-    assert use_of_pledge(ended, made.question, (), made.total[0]) is None  # atlas has no pledge for its last jobs
+    used = compare_with_pledges(ended, made.question, [*made.rows, made.whole])
+    # atlas has no pledge for its last jobs, so the whole is not compared either
+    assert used == [None, 100 * Fraction(6) / (2 * 365 * 24), None, None]
     remark = "Not compared, since the pledge covers only part of the period: atlas at KIT, 1 Jan 2026 to 15 Oct 2026"
     assert remark_on_pledges(ended, made.question) == remark
     whole = [pledge(None, january, end), *ended]
     assert (remark_on_pledges(whole, made.question), remark_on_pledges(whole, made.question, rows)) == (None, remark)
     renewed = [*ended, pledge("atlas", october, end)]
     assert remark_on_pledges(renewed, made.question, rows) is None
-    assert use_of_pledge(renewed, made.question, ("atlas",), made.rows[0].total[0]) == 100 * Fraction(41) / (
-        2 * 365 * 24
-    )
+    assert compare_with_pledges(renewed, made.question, made.rows[:1]) == [100 * Fraction(41) / (2 * 365 * 24)]
 
 
 def test_job_sizes_are_in_classes() -> None:
@@ -474,12 +472,10 @@ def test_bins_of_which_there_is_only_a_part(
     begin, end = (datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) for day in window)
     moment = None if now is None else datetime.fromisoformat(now).replace(tzinfo=UTC)
     question = Question((MEASURES["jobs"],), None, unit, Window(begin, end), zone=zone, now=moment)
-    first, found = unit.first_day(begin.date()), dict[str, str]()
-    while first < end.date():
-        if (part := part_of(question, first)) is not None:
-            found[first.isoformat()] = part.text()
-        first = unit.next_first_day(first)
-    assert found == parts
+    bins = [unit.first_day(begin.date())]
+    while (following := unit.next_first_day(bins[-1])) < end.date():
+        bins.append(following)
+    assert {first.isoformat(): part.text() for first, part in parts_of(question, bins).items()} == parts
 
 
 def test_files_name_the_days_of_partial_bins() -> None:

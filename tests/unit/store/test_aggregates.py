@@ -14,16 +14,13 @@ from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.sqlite.dialect import (
     SqliteDialect,
     SumOfShares,
-    noticing_overflow,
     pieces,
     product_sum,
     split_product_sum,
     sum_of,
-    take_rows,
-    to_query,
     whole,
 )
-from auditord.store.sqlite.store import MIGRATIONS
+from auditord.store.sqlite.store import MIGRATIONS, noticing_overflow, take_rows
 from auditord_hookspecs import Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, Condition, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.records import MAX_AMOUNT
@@ -55,7 +52,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def plan(connection: sqlite3.Connection, query: aggregates.AggregateQuery) -> list[str]:
     statement = compile_aggregate(query, SqliteDialect(windowed=query.window is not None)).statement
-    sql, parameters = to_query(statement)
+    sql, parameters = statement.to_query()
     steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [step for *_, step in steps if " records " in step]
 

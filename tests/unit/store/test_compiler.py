@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from auditord.store.conditions import compile_condition, compile_query
-from auditord.store.sql import Columns
+from auditord.store.dialects import Columns
 from auditord.store.sqlite.dialect import SqliteDialect
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs import query as queries

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
-from auditord.database.instants import MICROSECOND
-from auditord.store.rollups.cells import first_moment, split_days
+from auditord.database.instants import EPOCH, MICROSECOND
+from auditord.store.rollups.scope import split_days
 from auditord_hookspecs import CalendarPeriod, CalendarUnit
 from auditord_hookspecs.zones import clock_changes, day_of
 
@@ -20,7 +20,7 @@ ZONES = ["Pacific/Apia", "Africa/Casablanca", "Asia/Gaza", "Africa/Monrovia", "A
 
 def is_split(day: int, period: CalendarPeriod) -> bool:
     """Return whether a day of UTC has instants of two periods."""
-    begin, end = first_moment(day), first_moment(day + 1)
+    begin, end = (EPOCH + timedelta(days=each) for each in (day, day + 1))
     changes = [each.moment for each in clock_changes(period.zone) if begin < each.moment < end]
     moments: list[datetime] = [begin, end - MICROSECOND, *changes, *[each - MICROSECOND for each in changes]]
     return len({period.unit.first_day(day_of(each, period.zone)) for each in moments}) > 1
@@ -41,7 +41,7 @@ def test_around_changes_of_the_clocks(zone: str) -> None:
 
 
 def _day(moment: datetime) -> int:
-    return (moment - first_moment(0)) // timedelta(days=1)
+    return (moment - EPOCH) // timedelta(days=1)
 
 
 @given(

@@ -16,8 +16,8 @@ import pytest
 from auditord.client import Client
 from auditord.client.query_string import matches
 from auditord.reporting import LabelKeys, Question
+from auditord.reporting.measures import NOTHING
 from auditord.testing.daemon import running_daemon
-from auditord.web.page.numbers import NOTHING
 from auditord.web.page.query_string import ALL_TIME, JOBS, MY, USAGE, pieces_of, read_view
 from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record

@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.reporting import Figure, LabelKeys
+from auditord.reporting.measures import NOTHING, percent, with_unit
+from auditord.reporting.report import name_bin
 from auditord.web.page.charts import (
     Axis,
     Mark,
@@ -20,6 +22,7 @@ from auditord.web.page.charts import (
     Sheet,
     areas,
     bars,
+    compact,
     heat_map,
     lines,
     ranking,
@@ -28,18 +31,8 @@ from auditord.web.page.charts import (
     ticks,
 )
 from auditord.web.page.figures import moves, zoom
-from auditord.web.page.numbers import (
-    NOTHING,
-    ago,
-    begin_of_bin,
-    compact,
-    duration,
-    format_change,
-    format_figure,
-    percent,
-    with_unit,
-)
 from auditord.web.page.query_string import View, read_view
+from auditord.web.page.rendering import ago, duration
 from auditord.web.page.usage import command
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -110,8 +103,9 @@ def test_a_page_refuses_what_only_others_take(path: str, query: str) -> None:
     ("period", "unit"), [("30-days", "day"), ("90-days", "week"), ("12-months", "month"), ("this-month", "day")]
 )
 def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
-    assert View({"period": period}).unit(NOW) is CalendarUnit(unit)
-    assert View({"period": period, "bin": "none"}).unit(NOW) is None
+    window = View({"period": period}).window(NOW)
+    assert View({"period": period}).unit(window) is CalendarUnit(unit)
+    assert View({"period": period, "bin": "none"}).unit(window) is None
 
 
 @pytest.mark.parametrize(
@@ -147,18 +141,22 @@ def test_a_period_that_cannot_be_shown_is_refused(query: str) -> None:
         read_view(query).question(NOW, LabelKeys())
 
 
+def command_of(view: View, now: datetime = NOW, zone: str = "UTC") -> str:
+    return command(view, view.question(now, LabelKeys()), zone)
+
+
 def test_the_command_gives_the_same_view() -> None:
     view = read_view("measure=score-hours&by=none&bin=week&from=2026-01-01&to=2026-01-31&group=it%27s")
     begin = "auditord report usage --measure score-hours --by none --bin week --score HEPscore23 "
-    assert command(view, NOW) == begin + "--from 2026-01-01 --to 2026-02-01 --filter 'group=it'\"'\"'s'"
-    assert command(read_view(""), NOW).endswith("--by group --bin day --period 30-days")
+    assert command_of(view) == begin + "--from 2026-01-01 --to 2026-02-01 --filter 'group=it'\"'\"'s'"
+    assert command_of(read_view("")).endswith("--by group --bin day --period 30-days")
     filtered = read_view("outcome=failed&stop_time[gte]=2026-11-01T00:00&component[Cores][gte]=8")
-    assert command(filtered, NOW).endswith(
+    assert command_of(filtered).endswith(
         "--filter outcome=failed --where 'stop_time[gte]=2026-11-01T00%3A00%3A00%2B00%3A00&component[Cores][gte]=8'"
     )
     there = NOW.astimezone(ZoneInfo("Europe/Berlin"))
-    assert command(read_view(""), there).endswith("--period 30-days --timezone Europe/Berlin")
-    assert command(read_view(""), NOW, "Europe/Berlin").endswith("--period 30-days --timezone UTC")
+    assert command_of(read_view(""), there).endswith("--period 30-days --timezone Europe/Berlin")
+    assert command_of(read_view(""), zone="Europe/Berlin").endswith("--period 30-days --timezone UTC")
 
 
 def test_days_of_a_view_are_those_of_the_time_zone() -> None:
@@ -174,21 +172,22 @@ def test_days_of_a_view_are_those_of_the_time_zone() -> None:
     [(12_345_678, "h", "12,345,678"), (Fraction(1, 3), "h", "0.333"), (7, "", "7"), (Fraction(25, 2), "%", "12.5")],
 )
 def test_figures_have_the_digits_of_a_glance(value: int | Fraction, unit: str, expected: str) -> None:
-    assert format_figure(Figure(Fraction(value)), unit) == expected
+    assert Figure(Fraction(value)).format(unit) == expected
 
 
 def test_figures_of_a_table_have_as_many_digits_and_hide_nothing() -> None:
     like = Figure(Fraction(50_000))
-    assert [format_figure(Figure(Fraction(each)), "h", like) for each in ("964.8", "0.2", "0")] == ["965", "< 1", "0"]
-    assert format_figure(Figure(Fraction(1), Fraction(0)), "%") == NOTHING
+    assert [Figure(Fraction(each)).format("h", like) for each in ("964.8", "0.2", "0")] == ["965", "< 1", "0"]
+    assert Figure(Fraction(1), Fraction(0)).format("%") == NOTHING
     changes = [
         Fraction(-1, 3),
         Fraction(7),
         Fraction(-21),
         Fraction(12_345),
-        None,
     ]  # a vast one says nothing in percent
-    assert [format_change(each) for each in changes] == ["±0 %", "+7 %", "−21 %", "× 124", None]  # noqa: RUF001 signs
+    former = Figure(Fraction(100))
+    found = [Figure(100 + each).format_change(former) for each in changes]
+    assert [*found, former.format_change(Figure())] == ["±0 %", "+7 %", "−21 %", "× 124", None]  # noqa: RUF001 signs
 
 
 def test_times_are_told_as_people_do() -> None:
@@ -200,7 +199,7 @@ def test_times_are_told_as_people_do() -> None:
     ]
     assert (ago(NOW + timedelta(minutes=4), NOW), ago(None, NOW)) == ("in 4 min", NOTHING)
     assert (duration(90_061), duration(None)) == ("1 d 01:01:01", NOTHING)
-    assert [begin_of_bin(date(2026, 11, 2), unit) for unit in CalendarUnit] == [
+    assert [name_bin(date(2026, 11, 2), unit) for unit in CalendarUnit] == [
         "2 Nov",
         "2026-W45",
         "Nov 2026",
@@ -379,4 +378,5 @@ def test_views_lead_closer_and_to_the_times_beside_them() -> None:
 
 
 def test_a_heat_map_is_of_days() -> None:
-    assert read_view("chart=days&bin=month").unit(NOW) is CalendarUnit.DAY
+    view = read_view("chart=days&bin=month")
+    assert view.unit(view.window(NOW)) is CalendarUnit.DAY
