@@ -35,6 +35,7 @@ from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
@@ -43,7 +44,7 @@ from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.lake.manifests import LakeRefused, refuse_large
-from auditord.lake.schema import SCHEMA
+from auditord.lake.schema import PARTITIONS, SCHEMA
 from auditord.store.lake import LakeOvertaken, LakeUnavailable
 
 NAMESPACE: Final = "auditord"
@@ -307,6 +308,19 @@ def _refuse_steering(table: Table, location: str) -> None:
         raise LakeRefused(
             f"The table of the lake {location} has columns that were removed, renamed or exchanged, or have another "
             f"type: {', '.join(changed)}. Find out who changed them, and restore the catalog from its backup."
+        )
+    known = [(field.source_id, field.transform) for field in PARTITIONS.fields]
+    foreign = {
+        field.name
+        for spec in table.specs().values()
+        for field in spec.fields
+        if (field.source_id, field.transform) not in known and not isinstance(field.transform, VoidTransform)
+    }
+    if foreign:  # queries would skip the files of the partitions
+        raise LakeRefused(
+            f"The table of the lake {location} is partitioned by something else than the month of stop_time and the "
+            f"site: {', '.join(sorted(foreign)):.200}. Find out who changed this, and restore the catalog from its "
+            "backup."
         )
     main = table.metadata.refs.get("main")
     if main is not None and main.snapshot_id != table.metadata.current_snapshot_id:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -214,6 +214,21 @@ async def test_exchanged_columns_are_refused(table: LakeTable, tmp_path: Path, o
     for name, new in ((one, "spare"), (other, one), ("spare", other)):
         change_column(table, name, new)
     with pytest.raises(LakeRefused, match=f"{one}.*{other}|{other}.*{one}"):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("at", "forged"),
+    [(0, {"transform": "day"}), (0, {"source-id": 2}), (1, {"source-id": 6}), (1, {"transform": "bucket[4]"})],
+)
+async def test_another_partitioning_by_which_queries_would_skip_files_is_refused(
+    table: LakeTable, tmp_path: Path, at: int, forged: Mapping[str, object]
+) -> None:
+    file = metadata_of(table)
+    metadata = json.loads(file.read_bytes())
+    metadata["partition-specs"][0]["fields"][at].update(forged)
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(LakeRefused, match=r"partitioned by something else.*: (month|site)"):
         await ask(table, tmp_path)
 
 
