@@ -116,7 +116,7 @@ def _is_as_recorded(metadata: Any, file: DataFile, spec: PartitionSpec) -> bool:
         if all(each is not None and each.has_null_count for each in groups):
             nulls = sum(each.null_count for each in groups)
         ends = [end for each in groups if each is not None and each.has_min_max for end in (each.min_raw, each.max_raw)]
-        lower, upper = (bounds and bounds.get(number) for bounds in (file.lower_bounds, file.upper_bounds))
+        lower, upper = (bounds.get(number) for bounds in (file.lower_bounds or {}, file.upper_bounds or {}))
         transform, partition = partitions.get(number, _NO_PARTITION)
         nulls_wanted = {None, (file.null_value_counts or {}).get(number, nulls)}
         if not isinstance(transform, VoidTransform):
