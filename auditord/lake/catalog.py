@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import Lock
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlparse
 
@@ -85,6 +86,10 @@ _COLUMNS: Final = assign_fresh_schema_ids(SCHEMA).fields
 
 _FILE: Final = "auditord.file"
 """The attribute of a connection with the file that it has opened."""
+_PATIENCE: Final = 30.0
+"""The longest time of a transaction on a SQLite catalog in seconds. A view that another program made can be endless."""
+_STEPS: Final = 100_000
+"""Instructions of SQLite's virtual machine between two looks at the clock: about a millisecond."""
 
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
@@ -156,6 +161,7 @@ class CatalogTable:
                     event.listen(self._catalog.engine, "do_connect", self._check_file)
                     event.listen(self._catalog.engine, "connect", self._note_file)
                     event.listen(self._catalog.engine, "checkout", self._leave_replaced)
+                    event.listen(self._catalog.engine, "checkout", self._limit)
             return self._catalog
 
     def _check_file(self, *_: object) -> None:
@@ -188,6 +194,13 @@ class CatalogTable:
                 f"The catalog {file} has triggers or views, which auditord does not make: {names}. Find out who made "
                 "them, and drop them."
             )
+
+    def _limit(self, connection: Any, *_: object) -> None:  # Any: a driver's connection
+        """Check the file again, and interrupt statements on a SQLite catalog that do not end in time."""
+        self._check_file()
+        if self._properties["uri"].startswith("sqlite:"):
+            until = monotonic() + _PATIENCE
+            connection.set_progress_handler(lambda: monotonic() > until, _STEPS)
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
         """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""
