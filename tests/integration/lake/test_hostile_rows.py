@@ -26,7 +26,7 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.schema import SCHEMA
 from auditord.lake.syncing import verify
 from auditord.lake.table import LakeTable
-from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
+from auditord.lake.writing import commit_files, month_number, remove_rows, write_rows
 from auditord.store import Duplicates
 from auditord.store.lake import LakeMiscounted, LakeOvertaken
 from auditord.store.store import RecordStore
@@ -114,11 +114,11 @@ def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None 
 
 def append_again(table: Table, record_id: str, daemon: str = NAME) -> None:
     """Append a copy of a row."""
-    [task, *_] = table.scan(f"record_id = '{record_id}'").plan_files()
-    rows = table.scan(f"record_id = '{record_id}'").to_arrow()
+    rows: Any = table.scan(f"record_id = '{record_id}'").to_arrow()  # Any: pyarrow's Table
     place = rows.schema.get_field_index("daemon")
     named = rows.set_column(place, rows.schema.field(place), arrow.array([daemon], rows["daemon"].type))
-    commit_files(table, {}, (), list(write_rows(table, partition_of_file(task.file), named)))
+    partition = month_number(rows["stop_time"][0].as_py()), rows["site"][0].as_py()
+    commit_files(table, {}, (), list(write_rows(table, partition, named)))
 
 
 @pytest.mark.parametrize("is_forger", [False, True])
