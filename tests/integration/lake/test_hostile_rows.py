@@ -114,10 +114,11 @@ def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None 
 
 def append_again(table: Table, record_id: str, daemon: str = NAME) -> None:
     """Append a copy of a row."""
-    rows: Any = table.scan(f"record_id = '{record_id}'").to_arrow()  # Any: pyarrow's Table
+    rows = table.scan(f"record_id = '{record_id}'").to_arrow()
     place = rows.schema.get_field_index("daemon")
     named = rows.set_column(place, rows.schema.field(place), arrow.array([daemon], rows["daemon"].type))
-    partition = month_number(rows["stop_time"][0].as_py()), rows["site"][0].as_py()
+    [row] = msgspec.convert(rows.select(["stop_time", "site"]).to_pylist(), list[dict[str, Any]])
+    partition = month_number(row["stop_time"]), row["site"]
     commit_files(table, {}, (), list(write_rows(table, partition, named)))
 
 
