@@ -19,7 +19,7 @@ from auditord.reporting.measures import UNKNOWN
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
 from auditord.reporting.pledges import Pledge, Scope, compare_with_pledges, remark_on_pledges, sum_pledges
 from auditord.reporting.questions import UnknownCo2
-from auditord.reporting.report import Row, condense, make_report, parts_of
+from auditord.reporting.report import condense, make_report, parts_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -145,7 +145,9 @@ def test_the_use_of_a_pledge_is_that_of_each_row() -> None:
     assert [row.label for row in made.rows] == ["atlas", "belle", None]
     assert found == [100 * Fraction(41) / hours, None, None, 100 * Fraction(48) / (4 * hours)]
     assert compare_with_pledges((), made.question, made.rows) == [None, None, None]
-    assert compare_with_pledges(pledges, made.question, [Row(("atlas",), {}, (UNKNOWN,))]) == [None], "not 0 %"
+    assert compare_with_pledges(pledges, made.question, [replace(made.whole, labels=("atlas",), total=(UNKNOWN,))]) == [
+        None
+    ], "not 0 %"
 
 
 def test_usage_of_days_without_their_pledge_is_not_compared() -> None:

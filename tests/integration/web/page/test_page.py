@@ -18,8 +18,8 @@ import pytest
 from auditord import __version__
 from auditord.client import Client
 from auditord.manual import topics
+from auditord.reporting.measures import NOTHING
 from auditord.testing.daemon import running_daemon
-from auditord.web.page.numbers import NOTHING
 from auditord.web.page.query_string import GROUPS
 from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record, Score
