@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import Lock
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlparse
 
@@ -35,6 +36,7 @@ from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
@@ -43,7 +45,7 @@ from typing_extensions import override
 
 from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.lake.manifests import LakeRefused, refuse_large
-from auditord.lake.schema import SCHEMA
+from auditord.lake.schema import PARTITIONS, SCHEMA
 from auditord.store.lake import LakeOvertaken, LakeUnavailable
 
 NAMESPACE: Final = "auditord"
@@ -84,6 +86,10 @@ _COLUMNS: Final = assign_fresh_schema_ids(SCHEMA).fields
 
 _FILE: Final = "auditord.file"
 """The attribute of a connection with the file that it has opened."""
+_PATIENCE: Final = 30.0
+"""The longest time of a transaction on a SQLite catalog in seconds. A view that another program made can be endless."""
+_STEPS: Final = 100_000
+"""Instructions of SQLite's virtual machine between two looks at the clock: about a millisecond."""
 
 _LOCATION: Final = "auditord.location"
 """The property of :class:`LakeFileIO` with the table's location."""
@@ -155,6 +161,7 @@ class CatalogTable:
                     event.listen(self._catalog.engine, "do_connect", self._check_file)
                     event.listen(self._catalog.engine, "connect", self._note_file)
                     event.listen(self._catalog.engine, "checkout", self._leave_replaced)
+                    event.listen(self._catalog.engine, "checkout", self._limit)
             return self._catalog
 
     def _check_file(self, *_: object) -> None:
@@ -187,6 +194,13 @@ class CatalogTable:
                 f"The catalog {file} has triggers or views, which auditord does not make: {names}. Find out who made "
                 "them, and drop them."
             )
+
+    def _limit(self, connection: Any, *_: object) -> None:  # Any: a driver's connection
+        """Check the file again, and interrupt statements on a SQLite catalog that do not end in time."""
+        self._check_file()
+        if self._properties["uri"].startswith("sqlite:"):
+            until = monotonic() + _PATIENCE
+            connection.set_progress_handler(lambda: monotonic() > until, _STEPS)
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
         """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""
@@ -307,6 +321,19 @@ def _refuse_steering(table: Table, location: str) -> None:
         raise LakeRefused(
             f"The table of the lake {location} has columns that were removed, renamed or exchanged, or have another "
             f"type: {', '.join(changed)}. Find out who changed them, and restore the catalog from its backup."
+        )
+    known = [(field.source_id, field.transform) for field in PARTITIONS.fields]
+    foreign = {
+        field.name
+        for spec in table.specs().values()
+        for field in spec.fields
+        if (field.source_id, field.transform) not in known and not isinstance(field.transform, VoidTransform)
+    }
+    if foreign:  # queries would skip the files of the partitions
+        raise LakeRefused(
+            f"The table of the lake {location} is partitioned by something else than the month of stop_time and the "
+            f"site: {', '.join(sorted(foreign)):.200}. Find out who changed this, and restore the catalog from its "
+            "backup."
         )
     main = table.metadata.refs.get("main")
     if main is not None and main.snapshot_id != table.metadata.current_snapshot_id:

@@ -9,6 +9,7 @@ from itertools import chain
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from auditord.lake.manifests import LakeRefused
 from auditord.lake.positions import positions_of
@@ -18,12 +19,15 @@ from auditord_hookspecs.wording import counted
 
 
 class RowCounts:
-    """Checks of loaded tables, which remember the snapshots that they have counted."""
+    """Checks of loaded tables, which remember the snapshots that they have counted, by their lists of manifests.
+
+    A forger can give a snapshot other manifests without changing its id.
+    """
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._sound = 0, "", LakeState()  # snapshot and daemon that were found to have a row for each released record
-        self._rows = 0, Counter[str]()
+        self._sound = "", "", LakeState()  # snapshot and daemon that were found to have a row for each released record
+        self._rows = "", Counter[str]()
 
     def refuse_miscounted(self, table: Table, snapshot_id: int, daemon: str, released: Released) -> None:
         """Raise LakeMiscounted unless a snapshot of a loaded table has a row for each released record of a daemon.
@@ -31,7 +35,7 @@ class RowCounts:
         Rows that do not count may be missing, since a run deletes them before the store forgets them.
         """
         state, recalled = released.state, len(released.recalled)
-        checked = snapshot_id, daemon, state
+        checked = _list_of(table.snapshot_by_id(snapshot_id)), daemon, state
         if not state.records or self._sound == checked:
             return
         found = count_marked(table, snapshot_id, daemon, state.release)
@@ -63,9 +67,9 @@ class RowCounts:
         rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in manifests)
         if rows == sum(each.rows for each in positions.values()):
             return
-        if self._rows[0] != snapshot.snapshot_id:
+        if self._rows[0] != _list_of(snapshot):
             names = (batch["daemon"].to_pylist() for batch in stream_rows(table, AlwaysTrue(), ("daemon",)))
-            self._rows = snapshot.snapshot_id, Counter(chain.from_iterable(names))
+            self._rows = _list_of(snapshot), Counter(chain.from_iterable(names))
         found, expected = self._rows[1], {name: each.rows for name, each in positions.items()}
         for name in sorted(found.keys() | expected) if daemon is None else [daemon]:
             change = found[name] - expected.get(name, 0)
@@ -75,3 +79,20 @@ class RowCounts:
                     f"{expected.get(name, 0):,}: another program has {'deleted' if change < 0 else 'added'} "
                     f"{abs(change):,}. Find out which, and roll the table back to a snapshot before that."
                 )
+
+
+def _list_of(snapshot: Snapshot | None) -> str:
+    return "" if snapshot is None else snapshot.manifest_list
+
+
+def refuse_rewritten(table: Table) -> None:
+    """Raise LakeRefused if a manifest of the newest snapshot does not have the rows that the list of manifests says."""
+    snapshot = table.current_snapshot()
+    for each in () if snapshot is None else snapshot.manifests(table.io):
+        rows = sum(entry.data_file.record_count for entry in each.fetch_manifest_entry(table.io))
+        expected = (each.added_rows_count or 0) + (each.existing_rows_count or 0)
+        if rows != expected:
+            raise LakeRefused(
+                f"The manifest {each.manifest_path} of the lake has {counted(rows, 'row')}, but {expected:,} were "
+                "written to it: another program has replaced it. Roll the table back to an earlier snapshot."
+            )

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Final
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.transforms import VoidTransform
 from typing_extensions import override
 
 from auditord.lake.schema import SCHEMA
@@ -21,9 +23,14 @@ _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 _UNREADABLE: Final = (ArithmeticError, LookupError, MemoryError, NotImplementedError, OSError, TypeError, ValueError)
 
 _BOUNDED: Final = {
-    name: SCHEMA.find_field(name).field_id for name in ("record_id", "start_time", "stop_time", "daemon", "site")
+    name: SCHEMA.find_field(name).field_id
+    for name in (
+        *("record_id", "start_time", "stop_time", "runtime", "site", "user_group", "user_name", "more"),
+        *("release", "daemon", "batch"),
+    )
 }
-"""Columns by which files are told apart, with their numbers."""
+"""Columns by which queries skip files, with their numbers."""
+_NO_PARTITION: Final[tuple[Any, None]] = VoidTransform(), None  # Any: pyiceberg's generic class
 
 
 class LakeDamaged(LakeUnavailable):
@@ -85,7 +92,7 @@ def open_files(table: Table, files: Sequence[DataFile]) -> tuple[Any, Sequence[s
         for fragment, file in zip(dataset.get_fragments(), files, strict=True):
             if fragment.metadata.num_rows != file.record_count:
                 raise _blame_count(fragment.path, fragment.metadata.num_rows, file.record_count)
-            if not _is_within_bounds(fragment.metadata, file):
+            if not _is_as_recorded(fragment.metadata, file, table.specs()[file.spec_id]):
                 raise LakeDamaged(
                     f"The data file {fragment.path} of the lake has other values than those that were written to it: "
                     "another program has replaced it. Restore it from a backup."
@@ -95,25 +102,43 @@ def open_files(table: Table, files: Sequence[DataFile]) -> tuple[Any, Sequence[s
     return dataset, paths, scheme == "file"
 
 
-def _is_within_bounds(metadata: Any, file: DataFile) -> bool:  # Any: pyarrow's FileMetaData
-    """Return whether the values of a Parquet file lie within the table's bounds, by which queries skip files."""
-    names, lower, upper = metadata.schema.names, file.lower_bounds or {}, file.upper_bounds or {}
+def _is_as_recorded(metadata: Any, file: DataFile, spec: PartitionSpec) -> bool:  # Any: pyarrow's FileMetaData
+    """Return whether a Parquet file has the bounds, nulls and partition by which queries would skip it."""
+    names, values = metadata.schema.names, file.value_counts or {}
+    row_groups = [metadata.row_group(each) for each in range(metadata.num_row_groups)]
+    partitions = {field.source_id: (field.transform, file.partition[at]) for at, field in enumerate(spec.fields)}
     for name, number in _BOUNDED.items():
-        if name not in names or number not in lower or number not in upper:
+        if name not in names:
             continue
-        for group in range(metadata.num_row_groups):
-            values = metadata.row_group(group).column(names.index(name)).statistics
-            if values is None or not values.has_min_max:
-                continue
-            first, last = values.min_raw, values.max_raw
-            if isinstance(first, int):
-                least, most = (int.from_bytes(each[number], "little", signed=True) for each in (lower, upper))
-                is_within = least <= first <= last <= most
-            else:  # texts, whose bounds may be cut
-                is_within = lower[number] <= first <= last <= upper[number]
-            if not is_within:
-                return False
+        column = names.index(name)
+        groups = [each.column(column).statistics for each in row_groups]
+        nulls: int | None = None
+        if all(each is not None and each.has_null_count for each in groups):
+            nulls = sum(each.null_count for each in groups)
+        ends = [end for each in groups if each is not None and each.has_min_max for end in (each.min_raw, each.max_raw)]
+        lower, upper = (bounds.get(number) for bounds in (file.lower_bounds or {}, file.upper_bounds or {}))
+        transform, partition = partitions.get(number, _NO_PARTITION)
+        nulls_wanted = {None, (file.null_value_counts or {}).get(number, nulls)}
+        if not isinstance(transform, VoidTransform):
+            nulls_wanted &= {None, file.record_count if partition is None else 0}
+        place = transform.transform(SCHEMA.find_field(number).field_type)
+        if (
+            values.get(number, file.record_count) != file.record_count
+            or nulls not in nulls_wanted
+            or not _are_within_bounds(ends, lower, upper)
+            or any(place(end.decode() if isinstance(end, bytes) else end) != partition for end in ends)
+        ):
+            return False
     return True
+
+
+def _are_within_bounds(ends: Sequence[Any], lower: bytes | None, upper: bytes | None) -> bool:  # Any: of all types
+    if lower is None or upper is None:
+        return True
+    if all(isinstance(end, int) for end in ends):
+        least, most = (int.from_bytes(each, "little", signed=True) for each in (lower, upper))
+        return all(least <= end <= most for end in ends)
+    return all(lower <= end <= upper for end in ends)  # texts, whose bounds may be cut
 
 
 def _unreadable(path: str, error: BaseException) -> LakeDamaged:

@@ -11,6 +11,7 @@ import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import msgspec
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
 from auditord.lake.data_files import LakeDamaged
+from auditord.lake.manifests import LakeRefused
 from auditord.lake.pruning import match_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
@@ -189,18 +191,18 @@ async def verify(
 ) -> Verified:
     """Read every released row of the newest snapshot, and compare its id and release with the store's index.
 
-    Also compare the number of the daemon's rows, released or not, with the number that it has written, and its files
-    with those that were written.
+    Also compare the number of the daemon's rows, released or not, with the number that it has written, and the files of
+    all daemons with those that were written.
 
     ``progressed`` is called with the number of records verified so far and the number expected.
     """
     released = await store.list_released()
     state, recalled = released.state, set(released.recalled)
     result, hashes = Verified(expected=state.records), array("q")  # 8 bytes for each of millions of records
-    for check in (table.check_rows, table.check_files):
+    for check in (partial(table.check_rows, daemon), table.check_files):
         try:
-            await asyncio.to_thread(check, daemon)
-        except (LakeMiscounted, LakeDamaged) as error:
+            await asyncio.to_thread(check)
+        except (LakeMiscounted, LakeDamaged, LakeRefused) as error:
             result.findings.append(str(error))
     batches = table.rows(match_daemon(daemon, state.release), RECORD_COLUMNS)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:

@@ -40,7 +40,7 @@ from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import delete_strays, expire
-from auditord.lake.counting import RowCounts
+from auditord.lake.counting import RowCounts, refuse_rewritten
 from auditord.lake.data_files import open_files
 from auditord.lake.positions import (
     POSITIONS,
@@ -444,10 +444,15 @@ class LakeTable(CatalogTable):
         with self.load() as table:
             self.counts.refuse_changed(table, daemon)
 
-    def check_files(self, daemon: str) -> None:
-        """Raise LakeDamaged if a file that may have rows of a daemon is not the one that was written."""
+    def check_files(self) -> None:
+        """Raise LakeDamaged if a data file of any daemon is not the one that was written.
+
+        Raises:
+            LakeRefused: a manifest has other rows than the list of manifests says.
+        """
         with self.load() as table:
-            if files := [task.file for task in _tasks(table, daemon)]:
+            refuse_rewritten(table)
+            if files := [task.file for task in table.scan().plan_files()]:
                 open_files(table, files)
 
     def check_released(self, daemon: str, released: Released) -> None:

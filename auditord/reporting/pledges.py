@@ -82,7 +82,9 @@ def sum_pledges(pledges: Sequence[Pledge], question: Question, window: Window) -
 def compare_with_pledges(
     pledges: Sequence[Pledge], question: Question, rows: Sequence[Row]
 ) -> Sequence[Fraction | None]:
-    """Return how much of its pledge each row has used, in percent; None without a pledge for the whole period.
+    """Return how much of its pledge each row has used, in percent.
+
+    None stands for an unknown use, and for no pledge for the whole period.
 
     Args:
         pledges: the pledges.
@@ -91,12 +93,12 @@ def compare_with_pledges(
     """
     if (window := question.window) is None or not pledges:
         return [None] * len(rows)
-    used: list[Fraction | None] = []
+    found: list[Fraction | None] = []
     for row in rows:
-        narrowed = _narrow(question, row.labels)
+        narrowed, used = _narrow(question, row.labels), row.total[0].value
         amount = None if narrowed is None else sum_pledges(pledges, narrowed, window)
-        used.append(100 * (row.total[0].value or Fraction(0)) / amount if amount else None)
-    return used
+        found.append(100 * used / amount if amount and used is not None else None)
+    return found
 
 
 def remark_on_pledges(

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, time, timedelta
-from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
 from shlex import quote
@@ -299,7 +298,7 @@ class UsagePage(msgspec.Struct, frozen=True):
 
         def line(names: Sequence[str], row: Row, link: str | None, used: str) -> dict[str, Any]:  # Any: as above
             found = [row.cells.get(begin) for begin in axis.begins]
-            share = None if not total else 100 * (row.total[0].value or Fraction(0)) / total
+            share = None if not total or row.total[0].value is None else 100 * row.total[0].value / total
             return {
                 "names": names,
                 "link": link,

@@ -70,6 +70,8 @@ _NAMED: Final = 10
 
 
 _MAX_COLUMNS: Final = 1_000
+_LONGEST_HEADER: Final = 32 << 10
+"""The maximum length of a CSV file's first line in bytes. Each record repeats the names in it."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -105,8 +107,8 @@ def read_header(config: FilesConfig, line: bytes) -> Header:
         InvalidRecord: there are too many columns, or one is missing, unknown or repeated, so that the file cannot be
             used.
     """
-    if len(line) == _LONGEST:
-        raise InvalidRecord(f"the first line has more than {_LONGEST} bytes")
+    if len(line) > _LONGEST_HEADER:
+        raise InvalidRecord(f"the first line has more than {_LONGEST_HEADER} bytes")
     columns = _split(line.removeprefix(b"\xef\xbb\xbf"))
     if len(columns) > _MAX_COLUMNS:
         raise InvalidRecord(f"{len(columns)} columns: at most {_MAX_COLUMNS} are allowed")
@@ -184,7 +186,8 @@ def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quar
 _RECORDS: Final = 1_000
 _LINES: Final = 100_000
 _BYTES: Final = 8 << 20
-"""A batch ends after this many records, lines or bytes. A file of blank lines makes few batches."""
+"""A batch ends after this many records, lines or bytes, to which each record adds the header, whose names it repeats. A
+file of blank lines makes few batches."""
 
 _LONGEST: Final = 1 << 20
 """The maximum length of a line in bytes. A record of the wire contract has 10 kB."""
@@ -250,7 +253,7 @@ def read_part(config: FilesConfig, folder: Folder, name: str, position: Position
     if suffix not in SUFFIXES:
         raise InvalidRecord(f"the name must end in one of {', '.join(sorted(SUFFIXES))}, which tells the format")
     with open_unchanged(folder, name, position.identity) as file:
-        first = file.readline(_LONGEST) if suffix == ".csv" else b""
+        first = file.readline(_LONGEST_HEADER + 1) if suffix == ".csv" else b""
         header = read_header(config, first) if suffix == ".csv" else None
         if position.offset or header is None:
             file.seek(position.offset)
@@ -286,6 +289,7 @@ class _Reader:
             elif text.strip():
                 try:
                     part.outcomes.add(read_line(self.config, self.header, text))
+                    end -= len(self.first)
                 except InvalidRecord as error:
                     # The reason does not repeat the place, so that entries with equal reasons are counted together.
                     self._reject(number + 1, text, str(error))

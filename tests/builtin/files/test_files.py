@@ -254,20 +254,36 @@ async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
     assert reason in drop.text(f"failed/{name}.reason")
 
 
-async def test_too_many_columns_are_refused(drop: DropFolder) -> None:
-    drop.put(
-        "a.csv", f"record_id,start_time,{','.join(f'meta.{number}' for number in range(95_554))}\n" + "x\n" * 3_000
-    )
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (1_001, "1003 columns: at most 1000 are allowed\n"),
+        (95_554, "the first line has more than 32768 bytes\n"),
+        (130, "the first line has more than 32768 bytes\n"),
+    ],
+)
+async def test_too_many_and_too_long_columns_are_refused(drop: DropFolder, columns: int, reason: str) -> None:
+    named = [f"meta.{number}".ljust(255 if columns < 1_000 else 0, "x") for number in range(columns)]
+    drop.put("a.csv", f"record_id,start_time,{','.join(named)}\n" + "x\n" * 3_000)
     at = context(drop)
     assert await run(config(drop), at) == []
     assert drop.tree() == {"failed": ["a.csv", "a.csv.reason"]}
-    assert drop.text("failed/a.csv.reason") == "95556 columns: at most 1000 are allowed\n"
+    assert drop.text("failed/a.csv.reason") == reason
     assert not [each for batch in at.kept for each in batch.quarantined]
+
+
+async def test_a_batch_is_bounded_by_the_names_that_each_record_repeats(drop: DropFolder) -> None:
+    header = f"record_id,start_time,stop_time,{','.join(f'amount.{number}'.ljust(64, 'x') for number in range(490))}\n"
+    values = ",".join(["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", *["1"] * 490])
+    drop.put("a.csv", header + "".join(f"{number},{values}\n" for number in range(500)))
+    at = context(drop)
+    assert len({each.record_id for each in await run(config(drop), at)}) == 500
+    assert max(len(batch.records) for batch in at.kept) <= (8 << 20) // len(header) + 1
 
 
 @pytest.mark.parametrize("lines", [3_000, 100_000])
 async def test_invalid_lines_are_stored_in_proportion_to_the_file(drop: DropFolder, lines: int) -> None:
-    header = f"record_id,start_time,{','.join(f'meta.{number}'.ljust(200, 'x') for number in range(998))}\n"
+    header = f"record_id,start_time,{','.join(f'meta.{number}'.ljust(30, 'x') for number in range(998))}\n"
     content = header + "x\n" * lines
     drop.put("a.csv", content)
     at = context(drop)

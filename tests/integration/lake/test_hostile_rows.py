@@ -5,7 +5,7 @@
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, ManifestFile, write_manifest
 from pyiceberg.table import Table
 
 from auditord.lake.data_files import LakeDamaged
@@ -22,9 +23,10 @@ from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.manifests import LakeRefused
 from auditord.lake.positions import POSITIONS, positions_of
 from auditord.lake.queries import LakeReader
+from auditord.lake.schema import SCHEMA
 from auditord.lake.syncing import verify
 from auditord.lake.table import LakeTable
-from auditord.lake.writing import commit_files, month_number, partition_of_file, remove_rows, write_rows
+from auditord.lake.writing import commit_files, month_number, remove_rows, write_rows
 from auditord.store import Duplicates
 from auditord.store.lake import LakeMiscounted, LakeOvertaken
 from auditord.store.store import RecordStore
@@ -112,11 +114,12 @@ def delete(table: Table, *record_ids: str, properties: Mapping[str, str] | None 
 
 def append_again(table: Table, record_id: str, daemon: str = NAME) -> None:
     """Append a copy of a row."""
-    [task, *_] = table.scan(f"record_id = '{record_id}'").plan_files()
     rows = table.scan(f"record_id = '{record_id}'").to_arrow()
     place = rows.schema.get_field_index("daemon")
     named = rows.set_column(place, rows.schema.field(place), arrow.array([daemon], rows["daemon"].type))
-    commit_files(table, {}, (), list(write_rows(table, partition_of_file(task.file), named)))
+    [row] = msgspec.convert(rows.select(["stop_time", "site"]).to_pylist(), list[dict[str, Any]])
+    partition = month_number(row["stop_time"]), row["site"]
+    commit_files(table, {}, (), list(write_rows(table, partition, named)))
 
 
 @pytest.mark.parametrize("is_forger", [False, True])
@@ -189,6 +192,100 @@ async def test_a_data_file_that_was_replaced_by_another_of_its_size_and_number_o
     with pytest.raises(LakeDamaged, match=rf"{other.name} of the lake has other values"):
         await world.store.aggregate(ONE_BY_ONE)
     assert other.name in str((await verify(world.store, world.table, NAME)).findings)
+
+
+def exchange_manifests(metadata: Path) -> None:
+    """Give the newest snapshot the manifests of the first one with all rows, in which none is released."""
+    content = msgspec.json.decode(metadata.read_bytes())
+    first, *_, newest = (
+        each for each in content["snapshots"] if each["summary"].get("total-records") == str(len(RECORDS))
+    )
+    newest["manifest-list"] = first["manifest-list"]
+    metadata.write_bytes(msgspec.json.encode(content))
+
+
+async def test_a_counted_snapshot_that_gets_other_manifests_is_counted_again(world: World) -> None:
+    exchange_manifests(Path(world.location().removeprefix("file://")))
+    with pytest.raises(LakeMiscounted, match=f"has 0 of {RELEASED} records"):
+        await world.ask()
+    with pytest.raises(LakeMiscounted, match=f"has 0 of {RELEASED} records"):
+        await world.store.aggregate(ONE_BY_ONE)
+
+
+def claim_bounds(column: str, value: bytes) -> Callable[[DataFile], None]:
+    number = SCHEMA.find_field(column).field_id
+
+    def forge(file: DataFile) -> None:
+        for bounds in (file.lower_bounds, file.upper_bounds):
+            bounds.update({number: value} if number in bounds else {})
+
+    return forge
+
+
+def claim_no_values(column: str) -> Callable[[DataFile], None]:
+    at = [field.name for field in DATA_FILE_TYPE[2].fields].index("null_value_counts")
+
+    def forge(file: DataFile) -> None:
+        counts = {number: file.null_value_counts[number] for number in range(1, 25) if number in file.null_value_counts}
+        file[at] = {**counts, SCHEMA.find_field(column).field_id: file.record_count}
+
+    return forge
+
+
+def claim_month(change: int | None) -> Callable[[DataFile], None]:
+    def forge(file: DataFile) -> None:
+        if file.partition[0] is not None:
+            file.partition[0] = None if change is None else file.partition[0] + change
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        *(claim_bounds("user_name", b"zzz"), claim_bounds("runtime", bytes(8))),
+        *(claim_bounds("stop_time", bytes(8)), claim_bounds("daemon", b"zzz")),
+        *(claim_no_values("stop_time"), claim_no_values("user_name"), claim_month(1), claim_month(None)),
+    ],
+)
+async def test_verify_names_a_file_with_false_statistics_for_which_queries_skip_it(
+    world: World, forge: Callable[[DataFile], None]
+) -> None:
+    theirs = world.theirs()
+    files, false = ([task.file for task in theirs.scan().plan_files()] for _ in range(2))
+    for file in false:
+        forge(file)
+    with (
+        theirs.transaction() as transaction,
+        transaction.update_snapshot({POSITIONS: forged(theirs, 0)[POSITIONS]}).overwrite() as changed,
+    ):
+        for old, new in zip(files, false, strict=True):
+            changed.delete_data_file(old)
+            changed.append_data_file(new)
+    [finding, *_] = (await verify(world.store, world.table, NAME)).findings
+    assert "other values than those that were written" in finding
+
+
+def leave_out_an_entry(table: Table, manifest: ManifestFile) -> None:
+    """Replace a manifest by one without its first data file, and of the same size."""
+    path = Path(manifest.manifest_path.removeprefix("file://"))
+    [_, *others] = manifest.fetch_manifest_entry(table.io)
+    shorter = path.with_name("shorter.avro")
+    with write_manifest(2, table.spec(), table.schema(), table.io.new_output(shorter.as_uri()), 1, "deflate") as new:
+        for entry in others:
+            new.existing(entry)
+    left = manifest.manifest_length - shorter.stat().st_size
+    path.write_bytes(shorter.read_bytes() + bytes(left))
+
+
+async def test_verify_names_a_manifest_with_fewer_rows_than_its_list_says(world: World) -> None:
+    theirs = world.theirs()
+    snapshot = theirs.current_snapshot()
+    assert snapshot is not None
+    largest = max(snapshot.manifests(theirs.io), key=lambda each: each.manifest_length)
+    leave_out_an_entry(theirs, largest)
+    name = largest.manifest_path.rpartition("/")[2]
+    assert name in str((await verify(world.store, world.table, NAME)).findings)
 
 
 async def test_a_manifest_that_was_replaced_by_an_earlier_one_is_named(world: World) -> None:

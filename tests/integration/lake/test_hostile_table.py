@@ -8,14 +8,15 @@ import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -29,6 +30,7 @@ from pyiceberg.types import LongType
 
 from auditord.config.model import Configuration
 from auditord.errors import StoreUnavailable
+from auditord.lake import catalog as lake_catalog
 from auditord.lake.data_files import LakeDamaged
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.manifests import LakeRefused
@@ -214,6 +216,21 @@ async def test_exchanged_columns_are_refused(table: LakeTable, tmp_path: Path, o
     for name, new in ((one, "spare"), (other, one), ("spare", other)):
         change_column(table, name, new)
     with pytest.raises(LakeRefused, match=f"{one}.*{other}|{other}.*{one}"):
+        await ask(table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("at", "forged"),
+    [(0, {"transform": "day"}), (0, {"source-id": 2}), (1, {"source-id": 6}), (1, {"transform": "bucket[4]"})],
+)
+async def test_another_partitioning_by_which_queries_would_skip_files_is_refused(
+    table: LakeTable, tmp_path: Path, at: int, forged: Mapping[str, object]
+) -> None:
+    file = metadata_of(table)
+    metadata = json.loads(file.read_bytes())
+    metadata["partition-specs"][0]["fields"][at].update(forged)
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(LakeRefused, match=r"partitioned by something else.*: (month|site)"):
         await ask(table, tmp_path)
 
 
@@ -533,14 +550,35 @@ HANGING: Final = (
 
 @pytest.mark.parametrize("statement", HANGING)
 def test_a_catalog_with_programs_of_others_is_refused(table: LakeTable, statement: str) -> None:
-    folder = Path(table.location.removeprefix("file://")).parents[1]
-    with sqlite3.connect(folder / "catalog.db") as catalog:
-        catalog.execute(statement)
-    catalog.close()
+    folder = change_catalog(table, statement)
     other = lake_in(folder)
-    with pytest.raises(LakeRefused, match="'hang'"):
-        other.facts()
+    for asked in (table, other):  # with an open connection, and without
+        with pytest.raises(LakeRefused, match="'hang'"):
+            asked.facts()
     other.close()
+
+
+def change_catalog(table: LakeTable, *statements: str) -> Path:
+    """Run statements in the catalog while the table has a connection to it, and return the warehouse."""
+    table.facts()
+    folder = Path(table.location.removeprefix("file://")).parents[1]
+    with closing(sqlite3.connect(folder / "catalog.db", isolation_level=None)) as catalog:
+        for statement in statements:
+            catalog.execute(statement)
+    return folder
+
+
+def test_an_endless_statement_on_the_catalog_is_interrupted(table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_catalog, "_PATIENCE", 0.2)
+    monkeypatch.setattr(lake_catalog.CatalogTable, "_check_file", Mock())  # the view was made just after it
+    change_catalog(
+        table,
+        "ALTER TABLE iceberg_tables RENAME TO moved",
+        "CREATE VIEW iceberg_tables AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i FROM n) "
+        "SELECT moved.* FROM moved WHERE (SELECT max(i) FROM n) > 0",
+    )
+    with pytest.raises(StoreUnavailable, match="interrupted"):
+        table.facts()
 
 
 def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

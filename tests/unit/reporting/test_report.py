@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
+from auditord.reporting.measures import UNKNOWN
 from auditord.reporting.periods import PERIODS, month_of, previous_period, up_to_same_day, year_before, year_of
 from auditord.reporting.pledges import Pledge, Scope, compare_with_pledges, remark_on_pledges, sum_pledges
 from auditord.reporting.questions import UnknownCo2
@@ -144,6 +145,9 @@ def test_the_use_of_a_pledge_is_that_of_each_row() -> None:
     assert [row.label for row in made.rows] == ["atlas", "belle", None]
     assert found == [100 * Fraction(41) / hours, None, None, 100 * Fraction(48) / (4 * hours)]
     assert compare_with_pledges((), made.question, made.rows) == [None, None, None]
+    assert compare_with_pledges(pledges, made.question, [replace(made.whole, labels=("atlas",), total=(UNKNOWN,))]) == [
+        None
+    ], "not 0 %"
 
 
 def test_usage_of_days_without_their_pledge_is_not_compared() -> None:

@@ -18,6 +18,7 @@ import pytest
 from auditord import __version__
 from auditord.client import Client
 from auditord.manual import topics
+from auditord.reporting.measures import NOTHING
 from auditord.testing.daemon import running_daemon
 from auditord.web.page.query_string import GROUPS
 from auditord_builtin.access.tokens import TokenFile, new_token
@@ -421,6 +422,12 @@ def test_views_are_files_as_well(open_site: Visitor, form: str, begin: bytes) ->
     got = open_site.get(f"/usage.{form}")
     assert (got.status, got.body[: len(begin)]) == (200, begin)
     assert got.headers["Content-Disposition"] == f'attachment; filename="usage.{form}"'
+
+
+def test_the_share_of_an_unknown_figure_is_unknown_and_not_zero(guarded_site: Mapping[str, Visitor]) -> None:
+    text = guarded_site["administrator"].get("/usage?by=group&period=12-months&bin=none&measure=score-hours").text
+    [cells] = re.findall(r'<tr><th scope="row"[^>]*><a [^>]*>cms</a>.*?</tr>', text, re.DOTALL)
+    assert re.findall(r'<td class="number[^"]*">([^<]*)</td>', cells) == [NOTHING, NOTHING]
 
 
 def test_a_picture_says_what_it_is_of(open_site: Visitor) -> None:
