@@ -54,11 +54,18 @@ NAMESPACE: Final = "auditord"
 TABLE: Final = f"{NAMESPACE}.lake"
 """The table's name in the catalog."""
 
+_METRICS: Final = "write.metadata.metrics.column."
+_BOUNDED: Final = ("daemon", "record_id", "site", "user_group", "user_name")
+_UNBOUNDED: Final = ("principal", "agent", "document")
+
+# Bounds of texts are whole, or there are none. By default they are cut to 16 characters: pyiceberg cannot make the
+# upper bound if the last one is U+D7FF, which any sender can put into a name, and daemons would not be told apart.
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
+    **{f"{_METRICS}{column}": "full" for column in _BOUNDED},
+    **{f"{_METRICS}{column}": "counts" for column in _UNBOUNDED},
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "3",  # a tenth smaller than with level 1, and as fast
-    "write.metadata.metrics.column.daemon": "full",  # else names of more than 16 characters are cut in the bounds
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
     # Each manifest costs every query some milliseconds.
@@ -72,7 +79,7 @@ TABLE_PROPERTIES: Final = {
 _ALLOWED_PROPERTIES: Final = re.compile(
     r"write\.parquet\.compression-(codec|level)=[a-z0-9]{1,12}"
     r"|write\.metadata\.(delete-after-commit\.enabled|previous-versions-max)=[a-z0-9]{1,6}"
-    r"|write\.metadata\.metrics\.column\.daemon=full"
+    rf"|{re.escape(_METRICS)}(({'|'.join(_BOUNDED)})=full|({'|'.join(_UNBOUNDED)})=counts)"
     r"|commit\.manifest(-merge\.enabled|\.min-count-to-merge)=[a-z0-9]{1,6}"
     r"|commit\.retry\.num-retries=0"
     # pyiceberg does not use these, only other engines and catalogs do.
@@ -223,7 +230,10 @@ class CatalogTable:
 
     def _leave_replaced(self, _connection: Any, entry: ConnectionPoolEntry, _proxy: object) -> None:  # Any: the same
         """Make the pool connect again if the file was replaced. Commits to the former file would be lost."""
-        if entry.info.get(_FILE) != self._identify_file():
+        former, file = entry.info.get(_FILE), self._identify_file()
+        if former is not None and file is None:  # a new, empty one would be in the way of the backup
+            raise LakeUnavailable(f"The catalog of the lake {self.location} is missing: restore it from its backup.")
+        if former != file:
             raise DisconnectionError
 
     @contextmanager

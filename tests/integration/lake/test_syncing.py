@@ -80,6 +80,16 @@ async def test_a_site_whose_name_is_too_long_for_a_folder_is_synced(store: Recor
     assert set(rows(table, "a")) == {"x" * 256, "é" * 42, "S"}
 
 
+async def test_no_text_of_a_record_keeps_its_daemon_from_syncing(store: RecordStore, table: LakeTable) -> None:
+    """U+D7FF has no successor that is a character, and bounds that are cut at it would need one."""
+    text = "n" * 15 + "\ud7ff" + "ame"
+    names = dict.fromkeys(("site_id", "group_id", "user_id", text), (text,))
+    odd = msgspec.structs.replace(job(text), components=(Component(text, 1, (Score(text, 1.0),)),), meta=names)
+    await store.add(odd, Provenance(START + HOUR, text, text), Duplicates.SAME_RUN)
+    assert await sync(store, table, "a", LOG) == Synced(1, 1)
+    assert rows(table, "a") == {text: encode_record(odd).decode()}
+
+
 async def test_every_change_arrives_and_each_record_is_there_once(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("before", meta=None), job("gone"), job("moved"))
     assert await sync(store, table, "a", LOG) == Synced(3, 1)
