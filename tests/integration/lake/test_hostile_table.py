@@ -465,6 +465,17 @@ def test_a_catalog_that_was_restored_beneath_the_daemon_gets_the_next_commits(ta
     reopened.close()
 
 
+def test_a_missing_catalog_is_named_and_no_empty_one_is_in_the_way_of_its_backup(table: LakeTable) -> None:
+    assert table.position("a") is not None
+    catalog = folder_of(table).parents[1] / "catalog.db"
+    away = catalog.rename(catalog.with_suffix(".away"))
+    with pytest.raises(StoreUnavailable, match="is missing: restore it from its backup"):
+        table.position("a")
+    assert not catalog.exists()
+    away.rename(catalog)
+    assert table.position("a") is not None
+
+
 async def test_a_metadata_file_outside_of_the_table_is_not_read(table: LakeTable, tmp_path: Path) -> None:
     folder = Path(table.location.removeprefix("file://")).parents[1]
     with sqlite3.connect(folder / "catalog.db") as catalog:
