@@ -19,7 +19,9 @@ _NAME: Final = (
     r"[\w.-]*(?i:passw|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key)"
     r"(?![\w.-]*(?i:file|path|dir|fd)\b)[\w.-]*"
 )
-_HEADER: Final = r"(?i:(?:[\w-]+-)?authorization|cookie|[\w-]+-(?:token|key)): *(?:Bearer +|Basic +)?"
+_HEADER: Final = (
+    r"(?i:(?:[\w-]+-)?authorization|cookie|x-[\w-]*(?:token|key)|[\w-]+-(?:token|key)): *(?:Bearer +|Basic +)?"
+)
 # Only the words ignore case. A character set that does would take tens of milliseconds to compile.
 _PASSWORD_IN_URL: Final = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
 _URL_PARAMETER: Final = re.compile(rf"([?&]{_NAME}=)[^&#\s'\"`]+")

@@ -18,6 +18,7 @@ from auditord_hookspecs.arguments import HIDDEN, hide_in_text, hide_secrets
         (["env", "PGPASSWORD=abc", "psql"], ["env", f"PGPASSWORD={HIDDEN}", "psql"]),
         (["curl", "-H", "Authorization: Bearer abc"], ["curl", "-H", f"Authorization: Bearer {HIDDEN}"]),
         (["curl", "-H", "Proxy-Authorization: Basic abc"], ["curl", "-H", f"Proxy-Authorization: Basic {HIDDEN}"]),
+        (["curl", "-H", "X-ApiKey: abc"], ["curl", "-H", f"X-ApiKey: {HIDDEN}"]),
         (["curl", "-H", "PRIVATE-TOKEN: abc"], ["curl", "-H", f"PRIVATE-TOKEN: {HIDDEN}"]),
         (["sh", "-c", "curl -H 'api-key: abc' x"], ["sh", "-c", f"curl -H 'api-key: {HIDDEN}' x"]),
         (["sh", "-c", "x --secret=abc --y"], ["sh", "-c", f"x --secret={HIDDEN} --y"]),
