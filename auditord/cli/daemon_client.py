@@ -146,12 +146,16 @@ class DaemonClient:
     async def labels(self) -> LabelKeys:
         """Return the labels that the server calls site, group and user; the default ones if it does not say."""
         body = bytearray()
-        with self._daemon_errors(), suppress(HttpStatusError):  # AUDITOR has no such path
-            async with self._client.stream("GET", f"{self._url}{DOCUMENT_PATH}") as answer:
-                async for chunk in answer:
-                    body += chunk
-                    if len(body) > _LARGEST_DOCUMENT:
-                        raise DaemonError(f"{self._url}{DOCUMENT_PATH} has no end: is the server an auditord?")
+        with self._daemon_errors():
+            try:
+                async with self._client.stream("GET", f"{self._url}{DOCUMENT_PATH}") as answer:
+                    async for chunk in answer:
+                        body += chunk
+                        if len(body) > _LARGEST_DOCUMENT:
+                            raise DaemonError(f"{self._url}{DOCUMENT_PATH} has no end: is the server an auditord?")
+            except HttpStatusError as error:
+                if error.answer.status != HTTPStatus.NOT_FOUND:  # as AUDITOR answers
+                    raise
         try:
             return msgspec.json.decode(body, type=_Document).info.labels
         except msgspec.DecodeError:

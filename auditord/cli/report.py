@@ -12,6 +12,7 @@ from functools import partial, wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -25,6 +26,7 @@ from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE, parse_filters,
 from auditord.cli.record_listing import ask_labels, open_lake, open_records
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.merging import Place, plain_place
+from auditord.errors import DaemonError
 from auditord.reporting import MEASURES, Figure, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE, UNKNOWN, text
 from auditord.reporting.periods import PERIODS
@@ -290,7 +292,7 @@ async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregat
 @asynccontextmanager
 async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, None]":
     from auditord.cli.daemon_client import explain_unauthenticated  # noqa: PLC0415 only to query a server
-    from auditord.client import AsyncClient, Refused, Tls  # noqa: PLC0415 aiohttp, the same
+    from auditord.client import AsyncClient, ConnectionFailed, Refused, Tls  # noqa: PLC0415 aiohttp, the same
 
     url = options.url or ""
     token = None if options.token_file is None else options.token_file.read_text().strip()
@@ -301,6 +303,9 @@ async def _at_server(options: ReportOptions) -> "AsyncGenerator[AsyncClient, Non
         if error.status != HTTPStatus.UNAUTHORIZED:
             raise
         raise explain_unauthenticated(url, has_token=token is not None) from error
+    except ConnectionFailed as error:  # its text begins with the request, whose URL contains the whole query
+        reason = str(error).partition(": ")[2].removeprefix("cannot connect: ")
+        raise DaemonError(f"no answer from {url}: {reason.removeprefix(f'{urlsplit(url).netloc}: ')}") from error
 
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]

@@ -4,6 +4,7 @@ import re
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Final
 
@@ -70,6 +71,23 @@ def test_a_description_without_end_is_refused(words: tuple[str, ...]) -> None:
         done = CliRunner().invoke(auditord, [*words, "--url", hostile.url])
     assert (done.exit_code, "/openapi.json has no end" in str(done.exception)) == (1, True)
     assert hostile.sent < LARGEST_ANSWER
+
+
+def test_a_server_that_cannot_name_its_labels_now_is_not_asked_for_sums_by_others() -> None:
+    asked = list[str]()
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+    with HTTPServer(("127.0.0.1", 0), Busy) as busy:
+        thread = Thread(target=busy.serve_forever, args=(0.01,))
+        thread.start()
+        done = CliRunner().invoke(auditord, ["top", "groups", "--url", f"http://127.0.0.1:{busy.server_port}"])
+        busy.shutdown()
+        thread.join()
+    assert (done.exit_code, set(asked)) == (1, {"/openapi.json"})
 
 
 @pytest.mark.parametrize("output", ["json", "ndjson", "csv"])
