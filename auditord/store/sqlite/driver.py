@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from auditord.database import Database
 from auditord.database.instants import to_micros
 from auditord.store.changes import add_bulk, change_each
 from auditord.store.columns import SQLITE_VALUES, compile_function
@@ -57,19 +56,6 @@ _REFUSALS: Final = (
     OverflowError,
     UnicodeError,
 )
-
-
-class Runner:
-    """Runs work in the threads of a database."""
-
-    _database: Database
-
-    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
-        del is_long  # it sets network timeouts, which SQLite does not need
-        return await self._database.write(run, work)
-
-    async def _read(self, work: Work[T]) -> T:
-        return await self._database.read(run, work)
 
 
 def run(connection: sqlite3.Connection, work: Work[T]) -> T:

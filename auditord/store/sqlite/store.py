@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -34,11 +34,13 @@ from auditord.store.sqlite.dialect import (
     other_times,
     perhaps_of,
 )
-from auditord.store.sqlite.driver import QUERIES, Runner, change_in_bulk, make_changes, record_values, run
+from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
-from auditord.store.work import atomic
+from auditord.store.work import Work, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
+
+T = TypeVar("T")
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 
@@ -46,7 +48,7 @@ _ROWS_AT_ONCE: Final = 64
 _SUMS_AT_ONCE: Final = 1_000
 
 
-class SqliteRecordStore(Runner, RecordStore):
+class SqliteRecordStore(RecordStore):
     """Implements :class:`auditord.store.store.RecordStore` on one file. Make one with :meth:`open`."""
 
     def __init__(self, database: Database, *, keeps_rollups: bool = False) -> None:
@@ -168,6 +170,13 @@ class SqliteRecordStore(Runner, RecordStore):
         # Values are made here, so that the writer's thread holds the interpreter lock less and others can run.
         values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
         return await self._database.write(change_in_bulk, bulk, values)
+
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
+        del is_long  # it sets network timeouts, which SQLite does not need
+        return await self._database.write(run, work)
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._database.read(run, work)
 
     async def _sum_up(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
