@@ -366,9 +366,9 @@ class Spool:
         """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
         return await self._database.write(tables.note_enabled, kinds, self._now())
 
-    async def enabled_since(self) -> Mapping[str, datetime]:
+    async def list_enabled(self) -> Mapping[str, datetime]:
         """Return since when each enabled plugin has been enabled without interruption."""
-        return await self._database.read(tables.enabled_since)
+        return await self._database.read(tables.list_enabled)
 
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
         """Return the last runs of every instance that has run, the newest first."""

@@ -321,10 +321,10 @@ def note_enabled(connection: sqlite3.Connection, kinds: Mapping[str, str], now: 
     """Note which plugins are enabled, by name and kind; return since when each has been without interruption."""
     connection.execute(_DISABLE, (json.dumps(list(kinds)),))
     connection.executemany(_ENABLE, [(task, kind, to_micros(now)) for task, kind in kinds.items()])
-    return enabled_since(connection)
+    return list_enabled(connection)
 
 
-def enabled_since(connection: sqlite3.Connection) -> dict[str, datetime]:
+def list_enabled(connection: sqlite3.Connection) -> dict[str, datetime]:
     """Return since when each enabled plugin has been enabled without interruption."""
     rows = connection.execute("SELECT task, enabled_at FROM instance WHERE enabled_at IS NOT NULL")
     return {task: from_micros(enabled_at) for task, enabled_at in rows}

@@ -46,7 +46,7 @@ async def _check_runs(
         yield Finding(Severity.OK, "spool", "it does not exist yet: the daemon creates it")
         return
     async with Spool.opened_read_only(configuration.state_dir, now) as spool:
-        statistics, runs, enabled = await spool.statistics(), await spool.last_runs(), await spool.enabled_since()
+        statistics, runs, enabled = await spool.statistics(), await spool.last_runs(), await spool.list_enabled()
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is up to date")
     senders = {*select_enabled(configuration.senders), *({LOCAL} - configuration.senders.keys())}
     for sender, queue in statistics.queues.items():
