@@ -118,15 +118,16 @@ def _is_as_recorded(metadata: Any, file: DataFile, spec: PartitionSpec) -> bool:
         ends = [end for each in groups if each is not None and each.has_min_max for end in (each.min_raw, each.max_raw)]
         lower, upper = (bounds.get(number) for bounds in (file.lower_bounds or {}, file.upper_bounds or {}))
         transform, partition = partitions.get(number, _NO_PARTITION)
+        # Unknown, or as the table says. A partition has no nulls or, if it is that of nulls, nothing else.
         nulls_wanted = {None, (file.null_value_counts or {}).get(number, nulls)}
         if not isinstance(transform, VoidTransform):
             nulls_wanted &= {None, file.record_count if partition is None else 0}
-        place = transform.transform(SCHEMA.find_field(number).field_type)
+        partition_of = transform.transform(SCHEMA.find_field(number).field_type)
         if (
             values.get(number, file.record_count) != file.record_count
             or nulls not in nulls_wanted
             or not _are_within_bounds(ends, lower, upper)
-            or any(place(end.decode() if isinstance(end, bytes) else end) != partition for end in ends)
+            or any(partition_of(end.decode() if isinstance(end, bytes) else end) != partition for end in ends)
         ):
             return False
     return True
