@@ -16,7 +16,7 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.daemons import actions, daemon_at, url_option
 from auditord.cli.installation import in_event_loop, run_async
 from auditord.cli.option_types import INSTANT, SPAN, split_pair
-from auditord.cli.record_listing import condition, label_keys, open_records, stream_records, tabulate
+from auditord.cli.record_listing import condition, find_label_keys, open_records, stream_records, tabulate
 from auditord.cli.tables import print_table
 from auditord.web.api.changes import former
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
@@ -155,7 +155,7 @@ def close_command(
         selected = run_async(_fetch_records, ids, url)
     else:
         selected = run_async(_open_records, condition(older_than=older_than, meta=meta, url=url), url)
-    print_table(tabulate(selected[:_MAX_LISTED], label_keys(url)), sys.stderr if output == "json" else sys.stdout)
+    print_table(tabulate(selected[:_MAX_LISTED], find_label_keys(url)), sys.stderr if output == "json" else sys.stdout)
     more = f", the first {_MAX_LISTED} are shown" if len(selected) > _MAX_LISTED else ""
     say(counted(len(selected), "record") + more, err=True)
     outcomes: Sequence[Outcome] = ()

@@ -60,7 +60,7 @@ async def ask_labels(url: str) -> LabelKeys:
         return await daemon.labels()
 
 
-def label_keys(url: str | None) -> LabelKeys:
+def find_label_keys(url: str | None) -> LabelKeys:
     """Return the labels that the server at a URL calls site, group and user; without a URL, those of this host."""
     if url is not None:
         return run_async(ask_labels, url)
@@ -193,7 +193,7 @@ def condition(
         pairs = [key_and_value(text) for text in meta]
         # As in reports, site, group and user stand for the configured labels; other names are keys themselves.
         is_named = any(key in LabelKeys.__struct_fields__ for key, _ in pairs)
-        keys = label_keys(url) if is_named else LabelKeys()
+        keys = find_label_keys(url) if is_named else LabelKeys()
         conditions += [queries.MetaContains(keys.key(key), value) for key, value in pairs]
     conditions += [queries.IdEquals(record_id)] if record_id is not None else []
     conditions += [queries.IsOpen()] if only_open else []
@@ -323,7 +323,7 @@ def query_of(  # Any: click's values
 def export_of(*, form: str, escape_formulas: bool, url: str | None, **_: Any) -> Export:  # Any: click's values
     """Return the function that writes the records in the chosen form."""
     if form == _TABLE:
-        return partial(write_table, keys=label_keys(url))
+        return partial(write_table, keys=find_label_keys(url))
     verbatim = form == "csv" and not escape_formulas
     return partial(write_csv, shown=lambda cell: cell) if verbatim else EXPORTS[form]
 

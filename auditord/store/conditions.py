@@ -1,7 +1,7 @@
 """Compile conditions and queries for records into the SQL of a :class:`Dialect`.
 
-Conditions are read from the narrow columns where possible, so that indexes cover them. ``more`` marks
-records whose columns are incomplete. For these records, and for all other keys and names, documents are read.
+Conditions are read from the narrow columns where possible, so that indexes cover them. ``more`` marks records whose
+columns are incomplete. For these records, and for all other keys and names, documents are read.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,7 @@ from auditord.store.dialects import (
     column_or_document,
     literal,
 )
-from auditord_hookspecs import (
-    RecordQuery,
-)
+from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     MOST_CPU_TIME,
     Comparison,

@@ -134,7 +134,7 @@ class Figures(msgspec.Struct, frozen=True):
             return await self.places.run(partial(make_report, question, found, most))
 
     def _asker(self, request: web.BaseRequest) -> tuple[str, Aggregate]:
-        """Return the name of the request's sender for reading places, and the function that sums up for them."""
+        """Return the sender's name, for which places for answers are kept, and the function that sums up for them."""
         who = client_key(request)
         if not self.of_lake:
             return who, self.records(request).aggregate
